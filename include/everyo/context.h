@@ -1,0 +1,120 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "everyo/dtype.h"
+
+namespace everyo::inline v1 {
+
+class ModuleBase;
+struct Tracer;
+class GradientSink;
+class BufferUpdates;
+class EventSink;
+class SavedValueHooks;
+struct CloneMap;
+
+/// What a block of memory holds; the allocator counts bytes by it.
+enum class MemoryCategory : std::uint8_t {
+  parameter,
+  gradient,
+  optimizer_state,
+  activation,
+  communication,
+  workspace,
+  input,
+};
+inline constexpr std::size_t memory_category_count = 7;
+
+/// One entry of the stack of module calls.
+struct ModuleScope {
+  const ModuleBase* module;
+  const ModuleScope* parent;
+  std::uint64_t path_hash;  ///< of the dotted path from the outermost module; keys random draws and uses of tied weights
+  bool stamped;             ///< parameters() of the outermost module has run, so every parameter should have a name
+};
+
+/// This thread's modes. Trivially copyable: a snapshot is a copy. Set only by the scoped objects below.
+/// Pointers in a snapshot live as long as the scope that set them; a thread that outlives it clears them.
+struct Context {
+  bool grad = true;
+  bool autocast = false;
+  bool recompute = false;
+  bool meta = false;
+  DType autocast_dtype = float16;
+  MemoryCategory category = MemoryCategory::activation;
+  std::int16_t threads = 0;  ///< most threads a kernel may use; 0: all
+  std::int32_t shard = 0, micro_batch = 0;
+  std::uint64_t seed = 0, step = 0;  ///< a random draw's key is (seed, step, module path, micro_batch, sample)
+  const ModuleScope* scope = nullptr;
+  Tracer* tracer = nullptr;
+  GradientSink* gradients = nullptr;  ///< null: the leaves' own slots
+  BufferUpdates* buffers = nullptr;   ///< null: a buffer's update is applied at once
+  EventSink* events = nullptr;
+  SavedValueHooks* saved = nullptr;
+  CloneMap* clone = nullptr;
+  std::uint64_t clock = 0;  ///< Lamport clock of recorded nodes; never turned back
+  std::uint64_t walks = 0;
+};
+static_assert(std::is_trivially_copyable_v<Context>);
+
+/// This thread's context. Library code takes the reference once per call.
+EVERYO_API Context& context() noexcept;
+
+/// Dotted path of the module being called in this thread ("blocks.0.up"), "" outside any.
+EVERYO_API std::string module_path();
+
+/// Carries a snapshot into this thread for a scope:
+/// `std::thread([snapshot = context()] { ContextScope in(snapshot); … })`.
+class [[nodiscard]] ContextScope {
+ public:
+  explicit ContextScope(const Context& snapshot) noexcept : old_(context()) { set(snapshot); }
+  ~ContextScope() { set(old_); }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  static void set(const Context& to) noexcept {
+    Context& now = context();
+    const std::uint64_t clock = now.clock > to.clock ? now.clock : to.clock, walks = now.walks;
+    now = to;
+    now.clock = clock;
+    now.walks = walks;
+  }
+  Context old_;
+};
+
+/// One field, for one scope: `Scoped<&Context::meta> m(true);`
+template <auto Field>
+class [[nodiscard]] Scoped {
+ public:
+  using Value = std::remove_reference_t<decltype(std::declval<Context&>().*Field)>;
+  explicit Scoped(Value value) noexcept : old_(std::exchange(context().*Field, value)) {}
+  ~Scoped() { context().*Field = old_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  Value old_;
+};
+
+/// Nothing is recorded inside.
+struct [[nodiscard]] NoGrad : Scoped<&Context::grad> {
+  NoGrad() noexcept : Scoped(false) {}
+};
+/// Recording again, inside a NoGrad.
+struct [[nodiscard]] EnableGrad : Scoped<&Context::grad> {
+  EnableGrad() noexcept : Scoped(true) {}
+};
+/// Tensors made inside have shapes and no data; ops only infer.
+struct [[nodiscard]] MetaScope : Scoped<&Context::meta> {
+  MetaScope() noexcept : Scoped(true) {}
+};
+/// At most `count` threads a kernel (0: all).
+struct [[nodiscard]] ThreadLimit : Scoped<&Context::threads> {
+  explicit ThreadLimit(int count) noexcept : Scoped(static_cast<std::int16_t>(count)) {}
+};
+
+}  // namespace everyo::inline v1

@@ -1,0 +1,64 @@
+#pragma once
+#include <bit>
+#include <cstdint>
+
+#include "everyo/dtype.h"
+
+// Scalar conversions of the half types: exact widening, narrowing to nearest with ties to even, NaN kept (quieted),
+// overflow to infinity, gradual underflow. kernels/convert.h has the same for arrays.
+namespace everyo::inline v1 {
+
+constexpr float to_float(Float16 h) noexcept {
+  const std::uint32_t sign = static_cast<std::uint32_t>(h.bits & 0x8000u) << 16, exponent = (h.bits >> 10) & 0x1fu,
+                      mantissa = h.bits & 0x3ffu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13 | (mantissa ? 0x400000u : 0u));
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // subnormal, or zero
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+}
+
+constexpr float to_float(BFloat16 b) noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(b.bits) << 16); }
+
+constexpr Float16 to_float16(float value) noexcept {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  const auto with_sign = [sign](std::uint32_t b) { return Float16{static_cast<std::uint16_t>(sign | b)}; };
+  if (magnitude > 0x7f800000u) return with_sign(0x7e00u | (magnitude >> 13 & 0x3ffu));  // NaN
+  if (magnitude >= 0x477ff000u) return with_sign(0x7c00u);                               // from 65520 on: infinity
+  if (magnitude < 0x33000000u) return with_sign(0);                                      // below 2^-25
+  std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u, result = 0, shift = 13;
+  const std::uint32_t exponent = magnitude >> 23;
+  if (exponent < 113) {
+    shift = 126 - exponent;  // subnormal: units of 2^-24
+  } else {
+    mantissa &= 0x7fffffu;
+    result = (exponent - 112) << 10;
+  }
+  const std::uint32_t rest = mantissa & ((1u << shift) - 1u), tie = 1u << (shift - 1);
+  result += mantissa >> shift;
+  if (rest > tie || (rest == tie && (result & 1u) != 0)) ++result;  // a carry moves into the exponent, as it should
+  return with_sign(result);
+}
+
+constexpr BFloat16 to_bfloat16(float value) noexcept {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>(bits >> 16 | 0x40u)};  // NaN
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
+/// Any element type to the type it is computed in: halves to float, the others unchanged.
+template <class T>
+constexpr auto widen(T value) noexcept {
+  if constexpr (requires { to_float(value); } && !std::is_arithmetic_v<T>) return to_float(value);
+  else return value;
+}
+/// The way back, with one rounding.
+template <class T, class U>
+constexpr T narrow(U value) noexcept {
+  if constexpr (std::is_same_v<T, Float16>) return to_float16(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, bool>) return value != U{};
+  else return static_cast<T>(value);
+}
+
+}  // namespace everyo::inline v1
