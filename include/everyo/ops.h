@@ -1,0 +1,164 @@
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "everyo/op.h"
+#include "everyo/tensor.h"
+
+// Ops on tensors. Letters: N batch, D and K widths, M x K x N a matrix product; "[..]" any leading dimensions.
+// Unless a line says otherwise: any floating dtype; halves are computed in float32 and rounded once; NaN propagates;
+// two operands broadcast as in NumPy and promote as promote() says; a C++ number is weak and takes the tensor's
+// dtype. Shapes that do not fit throw ShapeError, dtypes DTypeError.
+namespace everyo::inline v1 {
+
+/// Every op the library has, one record each.
+EVERYO_API std::span<const Op* const> ops();
+/// The op of that name, or null.
+EVERYO_API const Op* find_op(std::string_view name);
+
+// ---- arithmetic (all dtypes; division of integers gives float32) ----
+EVERYO_API Tensor add(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor subtract(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor multiply(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor divide(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor maximum(const Tensor& a, const Tensor& b);  ///< ties split the gradient equally
+EVERYO_API Tensor minimum(const Tensor& a, const Tensor& b);
+/// x * factor + offset, the scalar forms of the four above.
+EVERYO_API Tensor scale(const Tensor& x, double factor, double offset = 0);
+/// numerator / x
+EVERYO_API Tensor reciprocal(const Tensor& x, double numerator = 1);
+EVERYO_API Tensor negative(const Tensor& x);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return subtract(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return multiply(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return divide(a, b); }
+inline Tensor operator+(const Tensor& x, double y) { return scale(x, 1, y); }
+inline Tensor operator+(double y, const Tensor& x) { return scale(x, 1, y); }
+inline Tensor operator-(const Tensor& x, double y) { return scale(x, 1, -y); }
+inline Tensor operator-(double y, const Tensor& x) { return scale(x, -1, y); }
+inline Tensor operator*(const Tensor& x, double y) { return scale(x, y); }
+inline Tensor operator*(double y, const Tensor& x) { return scale(x, y); }
+inline Tensor operator/(const Tensor& x, double y) { return scale(x, 1 / y); }
+inline Tensor operator/(double y, const Tensor& x) { return reciprocal(x, y); }
+inline Tensor operator-(const Tensor& x) { return negative(x); }
+
+// ---- comparison (all dtypes): bool, no gradient ----
+EVERYO_API Tensor equal(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor not_equal(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor less(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor less_equal(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor greater(const Tensor& a, const Tensor& b);
+EVERYO_API Tensor greater_equal(const Tensor& a, const Tensor& b);
+/// condition ? a : b, elementwise; condition is bool, all three broadcast.
+EVERYO_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+// ---- elementwise ----
+EVERYO_API Tensor exp(const Tensor& x);
+EVERYO_API Tensor log(const Tensor& x);
+EVERYO_API Tensor sqrt(const Tensor& x);  ///< the gradient's denominator is at least 1e-12
+EVERYO_API Tensor abs(const Tensor& x);   ///< gradient 0 at 0
+/// Into [low, high]; the gradient passes on the closed interval. ShapeError unless low <= high.
+EVERYO_API Tensor clip(const Tensor& x, double low, double high);
+/// x ^ exponent, a scalar exponent.
+EVERYO_API Tensor power(const Tensor& x, double exponent);
+
+enum class Activation : std::uint8_t { none, relu, sigmoid, tanh, gelu, silu };
+EVERYO_API Tensor relu(const Tensor& x);  ///< gradient 0 at 0
+EVERYO_API Tensor sigmoid(const Tensor& x);
+EVERYO_API Tensor tanh(const Tensor& x);
+EVERYO_API Tensor gelu(const Tensor& x);  ///< x times the normal distribution function, exact (erf)
+EVERYO_API Tensor silu(const Tensor& x);  ///< x sigmoid(x)
+/// One of the above by value; none is the identity.
+EVERYO_API Tensor activate(const Tensor& x, Activation activation);
+
+/// To another dtype: nearest, ties to even; to integers towards zero, saturating, NaN to 0. The gradient comes back
+/// in x's dtype. The same dtype gives x itself.
+EVERYO_API Tensor cast(const Tensor& x, DType dtype);
+/// Zeroes each element with probability p in [0, 1) and multiplies the others by 1 / (1 - p). Draws are keyed by the
+/// Context's (seed, step, module path, micro_batch) and the element's index, never a stream. ValueError: "[0, 1)".
+EVERYO_API Tensor dropout(const Tensor& x, double p);
+
+// ---- matrix products ----
+/// NumPy's matmul of any ranks from 1 up: a [.., M, K], b [.., K, N] -> [.., M, N], leading dimensions broadcast.
+EVERYO_API Tensor matmul(const Tensor& a, const Tensor& b);
+/// activation(x W + b) as one op: x [.., D], weight [D, K], bias [K] or undefined -> [.., K].
+EVERYO_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                         Activation activation = Activation::none);
+
+// ---- reductions (over `axes`, empty: all; negative axes count from the last) ----
+using Axes = std::vector<std::int64_t>;
+/// Sum; bool and integers sum to int64.
+EVERYO_API Tensor sum(const Tensor& x, const Axes& axes = {}, bool keep_dims = false);
+EVERYO_API Tensor mean(const Tensor& x, const Axes& axes = {}, bool keep_dims = false);
+EVERYO_API Tensor max(const Tensor& x, const Axes& axes = {}, bool keep_dims = false);  ///< ties split the gradient
+EVERYO_API Tensor min(const Tensor& x, const Axes& axes = {}, bool keep_dims = false);
+/// Population variance (divides by the count), composed of the above.
+EVERYO_API Tensor variance(const Tensor& x, const Axes& axes = {}, bool keep_dims = false);
+/// Index of the first largest element along an axis, int64.
+EVERYO_API Tensor argmax(const Tensor& x, std::int64_t axis = -1);
+
+EVERYO_API Tensor softmax(const Tensor& x, std::int64_t axis = -1);
+EVERYO_API Tensor log_softmax(const Tensor& x, std::int64_t axis = -1);
+
+// ---- losses ----
+enum class Reduction : std::uint8_t { mean, sum, none };
+/// "mean", "sum", "none". Throws ValueError "Unknown reduction".
+EVERYO_API Reduction reduction_of(std::string_view name);
+
+struct CrossEntropyOptions {
+  Reduction reduction = Reduction::mean;        ///< mean: over the rows that count
+  std::optional<std::int64_t> ignore_index{};   ///< rows with this label count for nothing; any value
+};
+/// Softmax cross-entropy: logits [N, K]; targets [N] or [N, 1] integers in 0..K-1, or [N, K] soft labels. Rows all
+/// ignored: loss 0, gradient 0. ValueError names the first label out of range and its row.
+EVERYO_API Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
+/// Losses of a prediction and a target of the same shape; "same shape" otherwise.
+EVERYO_API Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction reduction = Reduction::mean);
+EVERYO_API Tensor mae_loss(const Tensor& prediction, const Tensor& target, Reduction reduction = Reduction::mean);
+/// Of logits.
+EVERYO_API Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target,
+                                       Reduction reduction = Reduction::mean);
+/// Of probabilities in [0, 1], clipped to [1e-7, 1 - 1e-7].
+EVERYO_API Tensor bce_loss(const Tensor& probability, const Tensor& target, Reduction reduction = Reduction::mean);
+
+// ---- shape (reshape, flatten, squeeze, expand_dims: views of the same values) ----
+/// One size may be -1.
+EVERYO_API Tensor reshape(const Tensor& x, std::span<const std::int64_t> sizes);
+inline Tensor reshape(const Tensor& x, std::initializer_list<std::int64_t> sizes) {
+  return reshape(x, std::span(sizes.begin(), sizes.size()));
+}
+EVERYO_API Tensor flatten(const Tensor& x, std::int64_t start_axis = 0);
+EVERYO_API Tensor squeeze(const Tensor& x, std::int64_t axis);
+EVERYO_API Tensor expand_dims(const Tensor& x, std::int64_t axis);
+/// Permutes the axes; empty: reverses them. A copy.
+EVERYO_API Tensor transpose(const Tensor& x, const Axes& axes = {});
+EVERYO_API Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+// ---- index ----
+/// start, stop, step of one axis as Python's slice; step may be negative, stop is exclusive.
+struct Slice {
+  std::int64_t start = 0;
+  std::int64_t stop = std::numeric_limits<std::int64_t>::max();
+  std::int64_t step = 1;
+};
+/// One Slice an axis from the first on, the rest whole. A view when the rows stay together, else a copy.
+EVERYO_API Tensor slice(const Tensor& x, std::span<const Slice> slices);
+inline Tensor slice(const Tensor& x, std::initializer_list<Slice> slices) {
+  return slice(x, std::span(slices.begin(), slices.size()));
+}
+/// x[index] along an axis, which goes away. A view for axis 0.
+EVERYO_API Tensor select(const Tensor& x, std::int64_t index, std::int64_t axis = 0);
+/// Rows of x along an axis at int32 or int64 indices [..]: shape has indices' dimensions in place of the axis. The
+/// gradient adds up repeated rows in order. ShapeError names an index out of range.
+EVERYO_API Tensor take(const Tensor& x, const Tensor& indices, std::int64_t axis = 0);
+EVERYO_API Tensor concatenate(std::span<const Tensor> tensors, std::int64_t axis = 0);
+EVERYO_API Tensor stack(std::span<const Tensor> tensors, std::int64_t axis = 0);
+/// indices [..] -> [.., classes] of 0 and 1; no gradient. ShapeError names an index out of range.
+EVERYO_API Tensor one_hot(const Tensor& indices, std::int64_t classes, DType dtype = float32);
+
+}  // namespace everyo::inline v1

@@ -1,0 +1,253 @@
+#include "autograd/node.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tensor/pool.h"
+
+namespace everyo::inline v1 {
+
+SavedValueHooks::~SavedValueHooks() = default;
+
+void Edge::drop() noexcept {
+  if (none()) return;
+  if (to_leaf()) leaf()->release();
+  else node()->release();
+  to_ = 0;
+}
+
+void Node::free_saved() noexcept {
+  for (Saved& s : saves()) s = Saved{};
+  freed = true;
+}
+
+namespace {
+
+// Dropping a node drops its inputs' nodes: waiting ones are a list through the nodes, so depth costs no stack.
+void destroy_node(GraphNode* base) noexcept {
+  EngineState& engine = context().engine;
+  auto* node = static_cast<Node*>(base);
+  node->next_dying = static_cast<Node*>(engine.dying);
+  engine.dying = node;
+  if (engine.destroying) return;
+  engine.destroying = true;
+  while (engine.dying) {
+    auto* n = static_cast<Node*>(engine.dying);
+    engine.dying = n->next_dying;
+    if (n->op->destroy_attrs) n->op->destroy_attrs(n->attrs());
+    for (Saved& s : n->saves()) s.~Saved();
+    for (Tensor& g : n->grads()) g.~Tensor();
+    for (Edge& e : n->edges()) e.drop();
+    const std::size_t bytes = n->bytes;
+    n->~Node();
+    pool_give(n, bytes);
+  }
+  engine.destroying = false;
+}
+
+std::uint16_t use_of(const Leaf& leaf, const ModuleScope* scope) {
+  for (; scope; scope = scope->parent) {
+    const auto at = std::ranges::find(leaf.use_paths, scope->path_hash);
+    if (at != leaf.use_paths.end()) return static_cast<std::uint16_t>(at - leaf.use_paths.begin());
+  }
+  return 0;
+}
+
+void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
+  const Context& c = context();
+  std::uint64_t clock = c.engine.clock;
+  const std::span<Edge> edges = node.edges();
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    Body* body = in[i]->body();
+    if (!body->requires_grad) continue;
+    if (auto* from = static_cast<Node*>(body->node.get())) {
+      edges[i].set_node(from, body->output);
+      clock = std::max(clock, from->clock);
+      node.watched |= from->watched;
+      node.hides |= from->hides;
+      continue;
+    }
+    const Leaf& leaf = *body->leaf;
+    if (leaf.parameter && leaf.name.empty() && c.scope && c.scope->stamped) [[unlikely]]
+      throw StateError(
+          fmt::format("[{}] a parameter of shape {} is used but no visit() shows it, so no optimizer would train it; "
+                      "name it in its module's visit()",
+                      op.name, to_string(body->shape)));
+    edges[i].set_leaf(body, leaf.use_paths.size() < 2 ? std::uint16_t{0} : use_of(leaf, c.scope));
+    node.watched |= !leaf.ready.empty();
+  }
+  node.clock = context().engine.clock = clock + 1;
+}
+
+Ref<GraphNode> pack_value(SavedValueHooks& hooks, const Tensor& value) {
+  auto packed = std::make_unique<PackedValue>();
+  packed->hooks = &hooks;
+  packed->data = hooks.pack(value);
+  packed->destroy = [](GraphNode* p) noexcept { std::default_delete<PackedValue>{}(static_cast<PackedValue*>(p)); };
+  return Ref<GraphNode>::adopt(packed.release());
+}
+
+bool over_leaf(const Body& body) {
+  auto* node = static_cast<Node*>(body.node.get());
+  return node && node->op->cheap && node->inputs == 1 && !node->edges()[0].none() && node->edges()[0].to_leaf();
+}
+
+void save_input(Saved& saved, const Tensor& value) {
+  Body* body = value.body();
+  if (body->leaf) {
+    saved.kind = Saved::Kind::slot;
+    saved.version = body->version();
+    saved.tensor = value;
+  } else if (over_leaf(*body)) {
+    saved.kind = Saved::Kind::rerun;
+    saved.version = static_cast<Node*>(body->node.get())->edges()[0].leaf()->version();
+    saved.node = body->node;
+  } else if (SavedValueHooks* hooks = context().saved; hooks && !value.is_meta()) [[unlikely]] {
+    saved.kind = Saved::Kind::packed;
+    saved.node = pack_value(*hooks, value.detach());
+  } else {
+    saved.kind = Saved::Kind::value;
+    saved.version = body->version();
+    saved.tensor = value;
+  }
+}
+
+void save_output(Saved& saved, const Tensor& value) {
+  if (SavedValueHooks* hooks = context().saved; hooks && !value.is_meta()) [[unlikely]] {
+    saved.kind = Saved::Kind::packed;
+    saved.node = pack_value(*hooks, value.detach());
+    return;
+  }
+  saved.kind = Saved::Kind::value;
+  saved.version = value.body()->version();
+  saved.tensor = value.detach();  // the handle itself would be a cycle
+}
+
+}  // namespace
+
+void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<Tensor> out,
+            InputMask needs) {
+  const std::size_t saved = in.size() + out.size();
+  const std::size_t bytes = sizeof(Node) + in.size() * sizeof(Edge) + out.size() * sizeof(Tensor) +
+                            saved * sizeof(Saved) + (op.specs ? in.size() * sizeof(Spec) : 0) + op.attrs_size;
+  auto* node = new (pool_take(bytes)) Node;
+  const Ref<GraphNode> owner = Ref<GraphNode>::adopt(node);
+  node->destroy = destroy_node;
+  node->op = &op;
+  node->bytes = bytes;
+  node->hides = op.opaque;
+  node->inputs = static_cast<std::uint32_t>(in.size());
+  node->outputs = static_cast<std::uint32_t>(out.size());
+  node->saved = static_cast<std::uint32_t>(saved);
+  node->has_specs = op.specs;
+  // Everything is constructed before anything can throw.
+  for (Edge& e : node->edges()) new (&e) Edge;
+  for (Tensor& g : node->grads()) new (&g) Tensor;
+  for (Saved& s : node->saves()) new (&s) Saved;
+  if (op.copy_attrs) op.copy_attrs(node->attrs(), attrs);
+  else if (op.attrs_size != 0) std::memcpy(node->attrs(), attrs, op.attrs_size);
+  if (op.specs)
+    for (std::size_t i = 0; i < in.size(); ++i) new (&node->specs()[i]) Spec(in[i]->spec());
+
+  connect(op, *node, in);
+  const InputMask wanted = op.opaque ? for_every_grad : needs;
+  const std::span<Saved> saves = node->saves();
+  for (std::size_t i = 0; i < in.size(); ++i)
+    if (((i < 4 ? op.saves.inputs[i] : op.saves.rest_inputs) & wanted) != 0) save_input(saves[i], *in[i]);
+  for (std::size_t k = 0; k < out.size(); ++k) {
+    if (k < 4 && (op.saves.outputs[k] & wanted) != 0) save_output(saves[in.size() + k], out[k]);
+    Body* body = out[k].body();
+    if (!is_floating(body->dtype)) continue;
+    body->requires_grad = true;
+    body->output = static_cast<std::uint16_t>(k);
+    body->node = owner;
+  }
+}
+
+void trace(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<const Tensor> out) {
+  std::shared_ptr<void> kept;
+  if (op.copy_attrs) {
+    kept = std::shared_ptr<void>(::operator new(op.attrs_size), [destroy = op.destroy_attrs](void* p) {
+      destroy(p);
+      ::operator delete(p);
+    });
+    op.copy_attrs(kept.get(), attrs);
+  } else {
+    const std::size_t size = std::max<std::size_t>(op.attrs_size, 1);
+    kept = std::shared_ptr<void>(::operator new(size), [](void* p) { ::operator delete(p); });
+    if (op.attrs_size != 0) std::memcpy(kept.get(), attrs, op.attrs_size);
+  }
+  Tracer::Step step{&op, std::move(kept), {}, {out.begin(), out.end()}, module_path()};
+  for (const Tensor* t : in) step.in.push_back(*t);
+  context().tracer->steps.push_back(std::move(step));
+}
+
+namespace {
+[[noreturn]] void refuse(const Node& node, const std::string& what) {
+  throw StateError(fmt::format("[{}] {}", node.op->name, what), ErrorKind::gradient);
+}
+void check_slot(Node& node, const Body& body, std::uint32_t saved) {
+  const char* kind = body.leaf->parameter ? "parameter" : "leaf";
+  if (body.version() != saved)
+    refuse(node, fmt::format("{} '{}' was changed between forward and backward (version {}, now {}); run backward "
+                             "before the change, or forward after it",
+                             kind, body.leaf->name, saved, body.version()));
+  if (!body.storage) refuse(node, fmt::format("{} '{}' is released; restore it before backward", kind, body.leaf->name));
+}
+}  // namespace
+
+const Tensor& unpack(Node& node, Saved& saved) {
+  switch (saved.kind) {
+    case Saved::Kind::slot: check_slot(node, *saved.tensor.body(), saved.version); break;
+    case Saved::Kind::value:
+      if (saved.tensor.body()->version() != saved.version)
+        refuse(node, fmt::format("a value of shape {} saved for backward was changed in place (version {}, now {}); "
+                                 "change a copy()",
+                                 to_string(saved.tensor.shape()), saved.version, saved.tensor.body()->version()));
+      break;
+    case Saved::Kind::rerun: {
+      auto& maker = static_cast<Node&>(*saved.node);
+      Body* leaf = maker.edges()[0].leaf();
+      check_slot(node, *leaf, saved.version);
+      if (saved.tensor.defined()) break;
+      const Tensor source(Ref<Body>::share(leaf));
+      const Tensor* list[] = {&source};
+      const Inputs inputs(list, 1);
+      saved.tensor = Tensor::empty(maker.op->infer(inputs, maker.attrs())[0]);
+      maker.op->forward(Call{inputs, {&saved.tensor, 1}}, maker.attrs());
+      break;  // dropped with the node's other saved values
+    }
+    case Saved::Kind::packed: {
+      auto& packed = static_cast<PackedValue&>(*saved.node);
+      saved.tensor = packed.hooks->unpack(packed.data);
+      break;
+    }
+    case Saved::Kind::none: refuse(node, "backward asks for a value that the record does not save");
+  }
+  return saved.tensor;
+}
+
+const Tensor& Backward::input(std::size_t i) const { return unpack(node_, node_.saves()[i]); }
+const Tensor& Backward::output(std::size_t i) const { return unpack(node_, node_.saves()[node_.inputs + i]); }
+bool Backward::needs(std::size_t input) const { return !node_.edges()[input].none(); }
+std::size_t Backward::inputs() const { return node_.inputs; }
+bool Backward::owns_grad(std::size_t output) const {
+  const Body* body = grads_[output].body();
+  return body->owners() == 1 && body->storage && body->storage->owners() == 1;
+}
+Spec Backward::input_spec(std::size_t i) const {
+  if (node_.has_specs) return node_.specs()[i];
+  return input(i).spec();
+}
+Target Backward::target(std::size_t input) const {
+  const Edge& edge = node_.edges()[input];
+  if (edge.none() || !edge.to_leaf() || input >= 64) return {};
+  Body* body = edge.leaf();
+  GradSlot& slot = slot_of(Tensor(Ref<Body>::share(body)));
+  auto [value, full] = accumulator(slot, *body->leaf, edge.use());
+  prepare(value, full, slot.external && &value == &slot.value, {body->dtype, body->shape});
+  return {value, full};
+}
+
+}  // namespace everyo::inline v1
