@@ -1,11 +1,12 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "everyo/dtype.h"
 
-// Scalar conversions of the half types: exact widening, narrowing to nearest with ties to even, NaN kept (quieted),
-// overflow to infinity, gradual underflow. kernels/convert.h has the same for arrays.
+// Scalar conversions of the half types: exact widening, narrowing to nearest with ties to even, NaN stays NaN
+// (quieted), overflow to infinity, gradual underflow. kernels/convert.h has the same for arrays.
 namespace everyo::inline v1 {
 
 constexpr float to_float(Float16 h) noexcept {
@@ -17,15 +18,18 @@ constexpr float to_float(Float16 h) noexcept {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
 }
 
-constexpr float to_float(BFloat16 b) noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(b.bits) << 16); }
+/// A bfloat16 is the upper half of a float: its bits are kept, those of a signalling NaN too.
+constexpr float to_float(BFloat16 b) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(b.bits) << 16);
+}
 
 constexpr Float16 to_float16(float value) noexcept {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
   const auto with_sign = [sign](std::uint32_t b) { return Float16{static_cast<std::uint16_t>(sign | b)}; };
   if (magnitude > 0x7f800000u) return with_sign(0x7e00u | (magnitude >> 13 & 0x3ffu));  // NaN
-  if (magnitude >= 0x477ff000u) return with_sign(0x7c00u);                               // from 65520 on: infinity
-  if (magnitude < 0x33000000u) return with_sign(0);                                      // below 2^-25
+  if (magnitude >= 0x477ff000u) return with_sign(0x7c00u);                              // from 65520 on: infinity
+  if (magnitude < 0x33000000u) return with_sign(0);                                     // below 2^-25
   std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u, result = 0, shift = 13;
   const std::uint32_t exponent = magnitude >> 23;
   if (exponent < 113) {
@@ -49,16 +53,45 @@ constexpr BFloat16 to_bfloat16(float value) noexcept {
 /// Any element type to the type it is computed in: halves to float, the others unchanged.
 template <class T>
 constexpr auto widen(T value) noexcept {
-  if constexpr (requires { to_float(value); } && !std::is_arithmetic_v<T>) return to_float(value);
-  else return value;
+  if constexpr (requires { to_float(value); } && !std::is_arithmetic_v<T>)
+    return to_float(value);
+  else
+    return value;
 }
-/// The way back, with one rounding.
+/// A double to float by rounding to odd: a later rounding to a half is then the only one that shows.
+constexpr float round_to_odd(double value) noexcept {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || value != value) return nearest;
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
+  const double magnitude = value < 0 ? -value : value;
+  if (static_cast<double>(std::bit_cast<float>(bits & 0x7fffffffu)) > magnitude) --bits;  // towards zero
+  return std::bit_cast<float>(bits | 1u);
+}
+constexpr float round_to_odd(float value) noexcept {
+  return value;
+}
+constexpr float round_to_odd(std::int64_t value) noexcept {
+  constexpr std::int64_t low = 0x7ff;  // a double holds the other 53 bits
+  const bool exact = (value >= -(std::int64_t{1} << 53) && value <= std::int64_t{1} << 53) || (value & low) == 0;
+  return round_to_odd(static_cast<double>(exact ? value : (value & ~low) | (low + 1)));
+}
+
+/// The way back, with one rounding, ties to even.
 template <class T, class U>
 constexpr T narrow(U value) noexcept {
-  if constexpr (std::is_same_v<T, Float16>) return to_float16(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, bool>) return value != U{};
-  else return static_cast<T>(value);
+  constexpr bool to_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+  if constexpr (to_half) {
+    using Wide = std::conditional_t<std::is_integral_v<U>, std::int64_t, U>;
+    const float once = round_to_odd(static_cast<Wide>(value));
+    if constexpr (std::is_same_v<T, Float16>)
+      return to_float16(once);
+    else
+      return to_bfloat16(once);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value != U{};
+  } else {
+    return static_cast<T>(value);
+  }
 }
 
 }  // namespace everyo::inline v1

@@ -1,0 +1,78 @@
+#include "everyo/context.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+namespace everyo {
+namespace {
+
+TEST(Context, ScopesNestAndRestore) {
+  EXPECT_TRUE(context().grad);
+  {
+    NoGrad off;
+    EXPECT_FALSE(context().grad);
+    {
+      EnableGrad on;
+      EXPECT_TRUE(context().grad);
+    }
+    EXPECT_FALSE(context().grad);
+  }
+  EXPECT_TRUE(context().grad);
+}
+
+TEST(Context, ScopesRestoreOnExceptions) {
+  try {
+    MetaScope meta;
+    ThreadLimit limit(3);
+    EXPECT_TRUE(context().meta);
+    EXPECT_EQ(context().threads, 3);
+    throw std::runtime_error("out");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_FALSE(context().meta);
+  EXPECT_EQ(context().threads, 0);
+}
+
+TEST(Context, EachThreadHasItsOwn) {
+  NoGrad off;
+  bool other = false;
+  std::thread([&] { other = context().grad; }).join();
+  EXPECT_TRUE(other);
+}
+
+TEST(Context, SnapshotIsCarriedIntoAThread) {
+  NoGrad off;
+  Scoped<&Context::seed> seed(9);
+  bool inside = true, after = false;
+  std::uint64_t carried = 0;
+  std::thread([&, snapshot = context()] {
+    {
+      ContextScope in(snapshot);
+      inside = context().grad;
+      carried = context().seed;
+    }
+    after = context().grad;
+  }).join();
+  EXPECT_FALSE(inside);
+  EXPECT_EQ(carried, 9u);
+  EXPECT_TRUE(after);
+}
+
+TEST(Context, ClockIsNeverTurnedBack) {
+  const Context snapshot = context();
+  const std::uint64_t before = context().clock;
+  {
+    ContextScope in(snapshot);
+    context().clock += 5;
+    ++context().walks;
+  }
+  EXPECT_EQ(context().clock, before + 5);
+  EXPECT_EQ(context().walks, snapshot.walks + 1);
+  ContextScope again(snapshot);
+  EXPECT_EQ(context().clock, before + 5);
+}
+
+}  // namespace
+}  // namespace everyo
