@@ -14,7 +14,9 @@ namespace {
 constexpr std::array<std::string_view, dtype_count> names{"float32", "float64", "float16", "bfloat16",
                                                           "int64",   "int32",   "uint8",   "bool"};
 
-constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+constexpr char lower(char c) noexcept {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 // bool < uint8 < int32 < int64 < halves < float32 < float64
 constexpr int width_rank(DType dtype) noexcept {
@@ -39,11 +41,13 @@ constexpr FloatInfo info_of() noexcept {
 
 }  // namespace
 
-std::string_view name_of(DType dtype) noexcept { return names[static_cast<std::size_t>(dtype)]; }
+std::string_view name_of(DType dtype) noexcept {
+  return names[static_cast<std::size_t>(dtype)];
+}
 
 DType dtype_of(std::string_view name) {
-  const auto found =
-      std::ranges::find_if(names, [&](std::string_view known) { return std::ranges::equal(known, name, {}, {}, lower); });
+  const auto found = std::ranges::find_if(
+      names, [&](std::string_view known) { return std::ranges::equal(known, name, {}, {}, lower); });
   if (found == names.end()) {
     throw DTypeError(fmt::format("[dtype] unknown dtype '{}'; need one of {}", name, fmt::join(names, ", ")));
   }
@@ -64,8 +68,8 @@ FloatInfo finfo(DType dtype) {
     case DType::bfloat16: return {0x1p-7, 0x1.FEp127, 0x1p-126, 0x1p-133, 16};
     default: break;
   }
-  throw DTypeError(fmt::format("[finfo] dtype is {}; need a floating dtype: float32, float64, float16 or bfloat16",
-                               name_of(dtype)));
+  throw DTypeError(
+      fmt::format("[finfo] dtype is {}; need a floating dtype: float32, float64, float16 or bfloat16", name_of(dtype)));
 }
 
 }  // namespace everyo::inline v1

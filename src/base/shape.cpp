@@ -14,7 +14,9 @@ void Shape::negative_size(std::int64_t size) {
   throw ShapeError(fmt::format("[shape] size {} of a dimension is negative; need sizes of 0 or more", size));
 }
 
-void Shape::too_many_elements() { throw ShapeError("[shape] more than 2^62 elements; use smaller sizes"); }
+void Shape::too_many_elements() {
+  throw ShapeError("[shape] more than 2^62 elements; use smaller sizes");
+}
 
 std::string to_string(const Shape& shape) {
   return fmt::format("({}{})", fmt::join(shape.sizes(), ", "), shape.rank() == 1 ? "," : "");
@@ -22,7 +24,8 @@ std::string to_string(const Shape& shape) {
 
 std::int64_t axis_of(std::string_view op, std::int64_t axis, std::int64_t rank) {
   if (axis < -rank || axis >= rank) {
-    if (rank == 0) throw ShapeError(fmt::format("[{}] axis {} is out of range for a scalar, which has no axes", op, axis));
+    if (rank == 0)
+      throw ShapeError(fmt::format("[{}] axis {} is out of range for a scalar, which has no axes", op, axis));
     throw ShapeError(
         fmt::format("[{}] axis {} is out of range for {} dimensions; need {} to {}", op, axis, rank, -rank, rank - 1));
   }
