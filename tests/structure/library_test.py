@@ -1,0 +1,89 @@
+"""libeveryo.so as a program that loads it sees it: what it exports, needs, and does at load."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import tree
+
+LIBRARY = tree.BUILD / "libeveryo.so"
+
+# Namespace everyo::v1 and its type information, vtables, guards and thread-local wrappers; C entry points of plug-ins.
+EXPORTED = re.compile(r"^(_Z(TI|TS|TV|TW|TH|TT|GV|Th\w*?_)?N[VKRO]*6everyo2v1|everyo_)")
+NEEDED = re.compile(
+    r"^lib(dnnl\.so\.3|gomp\.so\.1|hwy\.so\.1|fmt\.so\.\d+|crypto\.so\.3|stdc\+\+\.so\.6|gcc_s\.so\.1|m\.so\.6|c\.so\.6)$|^ld-linux"
+)
+THREAD_LOCAL_BYTES = 1024  # so that the library can still be loaded late, into the room the loader reserves
+
+
+def static_initialisers(library):
+    """Names of functions that run when the library is loaded, apart from the compiler's own frame_dummy."""
+    symbols = tree.output_of("nm", "-C", str(library)).splitlines()
+    named = [line.split(maxsplit=2)[-1] for line in symbols if re.search(r"_GLOBAL__(sub_)?I_|global constructors", line)]
+    sections = tree.output_of("readelf", "-SW", str(library))
+    array = re.search(r"\.init_array\s+INIT_ARRAY\s+\w+\s+\w+\s+(\w+)", sections)
+    unnamed = int(array[1], 16) // 8 - 1 - len(named) if array else 0
+    return named + ["a function marked as constructor"] * max(unnamed, 0)
+
+
+def foreign(names):
+    return [name for name in names if not EXPORTED.match(name)]
+
+
+class Library(unittest.TestCase):
+    def test_does_nothing_when_it_is_loaded(self):
+        self.assertEqual(static_initialisers(LIBRARY), [])
+
+    def test_a_static_initialiser_is_found_and_named(self):
+        compiler = os.environ.get("EVERYO_CXX", "c++")
+        for source, name in (
+            ("#include <string>\nstd::string text(std::getenv(\"PATH\"));", "seeded.cpp"),
+            ("[[gnu::constructor]] void start() {} int value;", "constructor"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder)
+                (path / "seeded.cpp").write_text("#include <cstdlib>\n" + source)
+                subprocess.run([compiler, "-O2", "-fPIC", "-shared", "seeded.cpp", "-o", "seeded.so"], cwd=path, check=True)
+                found = static_initialisers(path / "seeded.so")
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(name, found[0])
+
+    def test_exports_its_namespace_only(self):
+        lines = tree.output_of("nm", "-D", "--defined-only", str(LIBRARY)).splitlines()
+        names = [line.split()[-1] for line in lines]
+        self.assertGreater(len(names), 20)
+        self.assertEqual(foreign(names), [])
+
+    def test_foreign_exports_are_found(self):
+        fine = ["_ZN6everyo2v17contextEv", "_ZTIN6everyo2v15ErrorE", "_ZNK6everyo2v16Tensor5shapeEv", "everyo_transport_v1"]
+        bad = ["_ZNSt6vectorIN6everyo2v16TensorESaIS2_EED1Ev", "_ZN6everyo7kernels6matmulEv", "_ZN3fmt2v96formatEv", "helper"]
+        self.assertEqual(foreign(fine + bad), bad)
+
+    def test_needs_the_known_libraries_only(self):
+        needed = re.findall(r"\(NEEDED\).*\[(.+)\]", tree.output_of("readelf", "-dW", str(LIBRARY)))
+        self.assertIn("libstdc++.so.6", needed)
+        self.assertEqual([name for name in needed if not NEEDED.match(name)], [])
+
+    def test_has_few_thread_locals(self):
+        segment = re.search(r"^\s+TLS\s+(?:\w+\s+){4}(\w+)", tree.output_of("readelf", "-lW", str(LIBRARY)), re.M)
+        self.assertIsNotNone(segment, "the thread's Context is a thread-local")
+        self.assertLessEqual(int(segment[1], 16), THREAD_LOCAL_BYTES)
+
+
+class PublicHeaders(unittest.TestCase):
+    def test_each_compiles_alone(self):
+        compiler = os.environ.get("EVERYO_CXX", "c++")
+        for header in tree.files("include", suffixes=(".h",)):
+            with self.subTest(header):
+                command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-I", "include", "-x", "c++"]
+                run = subprocess.run([*command, header], cwd=tree.ROOT, capture_output=True, text=True, check=False)
+                errors = [line for line in run.stderr.splitlines() if "#pragma once in main file" not in line and "error" in line]
+                self.assertFalse(errors, run.stderr)
+                self.assertEqual(run.returncode, 0, run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
