@@ -33,18 +33,19 @@ inline constexpr std::size_t memory_category_count = 7;
 struct ModuleScope {
   const ModuleBase* module;
   const ModuleScope* parent;
-  std::string_view name;    ///< of the module within its parent; "" for an outermost one
-  std::uint64_t path_hash;  ///< of the dotted path from the outermost module; keys random draws and uses of tied weights
-  bool stamped;             ///< parameters() of the outermost module has run, so every parameter should have a name
+  std::string_view name;  ///< of the module within its parent; "" for an outermost one
+  std::uint64_t
+      path_hash;  ///< of the dotted path from the outermost module; keys random draws and uses of tied weights
+  bool stamped;   ///< parameters() of the outermost module has run, so every parameter should have a name
 };
 
 /// The engine's own bookkeeping in this thread; no scope changes it.
 struct EngineState {
-  std::uint64_t clock = 0;      ///< Lamport clock of recorded nodes; never turned back
-  std::uint64_t walks = 0;      ///< backward passes begun
-  void* walk = nullptr;         ///< the outermost backward running in this thread
-  void* dying = nullptr;        ///< nodes waiting to be destroyed
-  bool destroying = false;      ///< a chain is dropped iteratively
+  std::uint64_t clock = 0;  ///< Lamport clock of recorded nodes; never turned back
+  std::uint64_t walks = 0;  ///< backward passes begun
+  void* walk = nullptr;     ///< the outermost backward running in this thread
+  void* dying = nullptr;    ///< nodes waiting to be destroyed
+  bool destroying = false;  ///< a chain is dropped iteratively
 };
 
 /// This thread's modes. Trivially copyable: a snapshot is a copy. Set only by the scoped objects below.

@@ -30,8 +30,12 @@ constexpr std::size_t size_of(DType dtype) noexcept {
   }
   return 0;
 }
-constexpr bool is_floating(DType dtype) noexcept { return dtype <= DType::bfloat16; }
-constexpr bool is_half(DType dtype) noexcept { return dtype == DType::float16 || dtype == DType::bfloat16; }
+constexpr bool is_floating(DType dtype) noexcept {
+  return dtype <= DType::bfloat16;
+}
+constexpr bool is_half(DType dtype) noexcept {
+  return dtype == DType::float16 || dtype == DType::bfloat16;
+}
 
 /// "float32", …, "bool".
 EVERYO_API std::string_view name_of(DType dtype) noexcept;
@@ -66,14 +70,38 @@ struct BFloat16 {
 
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };
-template <> struct DTypeOf<Float16> { static constexpr DType value = DType::float16; };
-template <> struct DTypeOf<BFloat16> { static constexpr DType value = DType::bfloat16; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::int64; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::int32; };
-template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::uint8; };
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::float32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::float16;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::int64;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::int32;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::uint8;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::boolean;
+};
 /// The DType whose elements are T.
 template <class T>
 inline constexpr DType dtype_v = DTypeOf<std::remove_cv_t<T>>::value;

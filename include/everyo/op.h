@@ -33,7 +33,9 @@ struct NoAttrs {};
 
 /// Bit i: input i of the op. Inputs from the 32nd on share bit 31.
 using InputMask = std::uint32_t;
-constexpr InputMask for_grad_of(auto... inputs) { return ((InputMask{1} << inputs) | ... | InputMask{0}); }
+constexpr InputMask for_grad_of(auto... inputs) {
+  return ((InputMask{1} << inputs) | ... | InputMask{0});
+}
 inline constexpr InputMask for_every_grad = ~InputMask{0};
 
 /// Which inputs and outputs the tape keeps: input k is kept when an input of inputs[k] needs a gradient; outputs
@@ -60,7 +62,7 @@ class Inputs {
 class Specs {
  public:
   Specs(const Spec& only) : count_(1) { new (&inline_[0]) Spec(only); }  // NOLINT: an infer returns its Spec
-  Specs(std::span<const Spec> specs) : count_(specs.size()) {             // NOLINT
+  Specs(std::span<const Spec> specs) : count_(specs.size()) {            // NOLINT
     if (count_ > inline_count) many_ = std::make_unique<Spec[]>(count_);
     for (std::size_t i = 0; i < count_; ++i) new (many_ ? &many_[i] : &inline_[i]) Spec(specs[i]);
   }
@@ -95,8 +97,7 @@ struct Node;
 /// One node's backward: what it saved, the gradients that arrived, and where its own go.
 class EVERYO_API Backward {
  public:
-  Backward(Node& node, std::span<Tensor> grads, std::span<Tensor> given)
-      : node_(node), grads_(grads), given_(given) {}
+  Backward(Node& node, std::span<Tensor> grads, std::span<Tensor> given) : node_(node), grads_(grads), given_(given) {}
 
   /// Gradient of an output, [its shape]; undefined when none arrived (an op with several outputs).
   [[nodiscard]] const Tensor& grad(std::size_t output = 0) const { return grads_[output]; }
@@ -134,7 +135,7 @@ struct Required {
   bool given = false;
   constexpr Required() = default;
   template <class L>
-    requires std::is_convertible_v<L, F*>
+  requires std::is_convertible_v<L, F*>
   constexpr Required(L lambda) : fn(lambda), given(true) {}  // NOLINT
   template <class... A>
   decltype(auto) operator()(A&&... arguments) const {
@@ -149,7 +150,7 @@ struct OrReason {
   bool has = false;
   constexpr OrReason() = default;
   template <class L>
-    requires std::is_convertible_v<L, F*>
+  requires std::is_convertible_v<L, F*>
   constexpr OrReason(L lambda) : fn(lambda), has(true) {}  // NOLINT
   constexpr explicit OrReason(const char* why) : reason(why) {}
   [[nodiscard]] constexpr bool given() const { return has || reason != nullptr; }
@@ -161,7 +162,9 @@ struct Reason {
     return OrReason<F>(text);
   }
 };
-constexpr Reason no(const char* why) { return {why}; }
+constexpr Reason no(const char* why) {
+  return {why};
+}
 
 /// All that is known of one op. A: a plain struct of attributes. docs/adding_an_op.md walks through one.
 template <class A = NoAttrs>
@@ -271,8 +274,8 @@ EVERYO_API std::vector<Tensor> apply_all(const Op& op, const void* attrs, std::s
 
 /// One-output form: `apply<relu_record>({}, x)`.
 template <const auto& R, class... T>
-  requires(std::is_convertible_v<const T&, const Tensor&> && ...)
-Tensor apply(const typename std::remove_cvref_t<decltype(R)>::Attrs& attrs, const T&... in) {
+requires(std::is_convertible_v<const T&, const Tensor&>&&...) Tensor
+    apply(const typename std::remove_cvref_t<decltype(R)>::Attrs& attrs, const T&... in) {
   const std::array<const Tensor*, sizeof...(T)> list{&static_cast<const Tensor&>(in)...};
   Tensor out;
   apply(op_of<R>, &attrs, list, {&out, 1});

@@ -33,19 +33,45 @@ EVERYO_API Tensor scale(const Tensor& x, double factor, double offset = 0);
 EVERYO_API Tensor reciprocal(const Tensor& x, double numerator = 1);
 EVERYO_API Tensor negative(const Tensor& x);
 
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return subtract(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return multiply(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return divide(a, b); }
-inline Tensor operator+(const Tensor& x, double y) { return scale(x, 1, y); }
-inline Tensor operator+(double y, const Tensor& x) { return scale(x, 1, y); }
-inline Tensor operator-(const Tensor& x, double y) { return scale(x, 1, -y); }
-inline Tensor operator-(double y, const Tensor& x) { return scale(x, -1, y); }
-inline Tensor operator*(const Tensor& x, double y) { return scale(x, y); }
-inline Tensor operator*(double y, const Tensor& x) { return scale(x, y); }
-inline Tensor operator/(const Tensor& x, double y) { return scale(x, 1 / y); }
-inline Tensor operator/(double y, const Tensor& x) { return reciprocal(x, y); }
-inline Tensor operator-(const Tensor& x) { return negative(x); }
+inline Tensor operator+(const Tensor& a, const Tensor& b) {
+  return add(a, b);
+}
+inline Tensor operator-(const Tensor& a, const Tensor& b) {
+  return subtract(a, b);
+}
+inline Tensor operator*(const Tensor& a, const Tensor& b) {
+  return multiply(a, b);
+}
+inline Tensor operator/(const Tensor& a, const Tensor& b) {
+  return divide(a, b);
+}
+inline Tensor operator+(const Tensor& x, double y) {
+  return scale(x, 1, y);
+}
+inline Tensor operator+(double y, const Tensor& x) {
+  return scale(x, 1, y);
+}
+inline Tensor operator-(const Tensor& x, double y) {
+  return scale(x, 1, -y);
+}
+inline Tensor operator-(double y, const Tensor& x) {
+  return scale(x, -1, y);
+}
+inline Tensor operator*(const Tensor& x, double y) {
+  return scale(x, y);
+}
+inline Tensor operator*(double y, const Tensor& x) {
+  return scale(x, y);
+}
+inline Tensor operator/(const Tensor& x, double y) {
+  return scale(x, 1 / y);
+}
+inline Tensor operator/(double y, const Tensor& x) {
+  return reciprocal(x, y);
+}
+inline Tensor operator-(const Tensor& x) {
+  return negative(x);
+}
 
 // ---- comparison (all dtypes): bool, no gradient ----
 EVERYO_API Tensor equal(const Tensor& a, const Tensor& b);
@@ -111,8 +137,8 @@ enum class Reduction : std::uint8_t { mean, sum, none };
 EVERYO_API Reduction reduction_of(std::string_view name);
 
 struct CrossEntropyOptions {
-  Reduction reduction = Reduction::mean;        ///< mean: over the rows that count
-  std::optional<std::int64_t> ignore_index{};   ///< rows with this label count for nothing; any value
+  Reduction reduction = Reduction::mean;       ///< mean: over the rows that count
+  std::optional<std::int64_t> ignore_index{};  ///< rows with this label count for nothing; any value
 };
 /// Softmax cross-entropy: logits [N, K]; targets [N] or [N, 1] integers in 0..K-1, or [N, K] soft labels. Rows all
 /// ignored: loss 0, gradient 0. ValueError names the first label out of range and its row.

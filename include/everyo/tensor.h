@@ -49,7 +49,7 @@ struct EVERYO_API Body : RefCount {
 struct BackwardOptions {
   bool retain_graph = false;     ///< keep what the graph saved, so that it can be walked again
   const Tensor* seed = nullptr;  ///< gradient of the tensor itself, [its shape]; needed unless it has one element
-  std::function<void()> at_end;  ///< runs when every gradient is there, before backward returns
+  std::function<void()> at_end{};  ///< runs when every gradient is there, before backward returns
 };
 
 /// A handle to values of one dtype and shape, row-major and contiguous. Copying the handle shares the values. A *meta*
@@ -155,34 +155,34 @@ class EVERYO_API Tensor {
 enum class Layout : std::uint8_t { replicated, shard, partial };
 
 struct GradSlot {
-  Tensor value;                             ///< keeps its memory while `full` is false
-  bool full = false;                        ///< false: grad() is undefined, the next contribution overwrites
-  bool external = false;                    ///< memory given from outside: never replaced
+  Tensor value;           ///< keeps its memory while `full` is false
+  bool full = false;      ///< false: grad() is undefined, the next contribution overwrites
+  bool external = false;  ///< memory given from outside: never replaced
   Layout layout = Layout::replicated;
   std::int64_t shard_offset = 0;
-  float scale = 1;                          ///< what the gradient is still multiplied by; clipping refuses all but 1
+  float scale = 1;  ///< what the gradient is still multiplied by; clipping refuses all but 1
   struct Use {
     Tensor value;
     bool full = false;
   };
-  std::vector<Use> uses;                    ///< a tied weight: one accumulator per place of use, summed in that order
-  std::uint32_t summed_version = 0;         ///< of `value` when `uses` were last summed into it
+  std::vector<Use> uses;             ///< a tied weight: one accumulator per place of use, summed in that order
+  std::uint32_t summed_version = 0;  ///< of `value` when `uses` were last summed into it
 };
 
 /// What a tensor has when it is a slot.
 struct Leaf {
-  std::string name;                         ///< dotted path, stamped by the module's visit
-  std::uint32_t version = 0;                ///< writes of storages it no longer has
-  bool parameter = false;                   ///< made by a Parameter
-  bool released = false;                    ///< its storage was given up (sharding)
-  std::int32_t owners = 0;                  ///< Parameters that hold it; an optimizer refuses a parameter with none
-  std::vector<std::uint64_t> use_paths;     ///< path hashes of the modules that own it, in visit order, when tied
+  std::string name;                      ///< dotted path, stamped by the module's visit
+  std::uint32_t version = 0;             ///< writes of storages it no longer has
+  bool parameter = false;                ///< made by a Parameter
+  bool released = false;                 ///< its storage was given up (sharding)
+  std::int32_t owners = 0;               ///< Parameters that hold it; an optimizer refuses a parameter with none
+  std::vector<std::uint64_t> use_paths;  ///< path hashes of the modules that own it, in visit order, when tied
   GradSlot grad;
   using ReadyHook = std::function<void(const Tensor& leaf)>;
   std::vector<std::pair<std::uint64_t, ReadyHook>> ready;  ///< gradient complete, while backward still runs
   std::uint64_t next_hook = 1;
-  std::int32_t pending = 0;                 ///< edges still to come in this backward
-  std::uint64_t seed = 0;                   ///< of its initial value
+  std::int32_t pending = 0;                                                ///< edges still to come in this backward
+  std::uint64_t seed = 0;                                                  ///< of its initial value
   std::function<void(const Tensor& leaf, std::uint64_t seed)> initialise;  ///< fills it (meta parameters, later)
 };
 

@@ -48,9 +48,9 @@ std::pair<Tensor&, bool&> accumulator(GradSlot& slot, const Leaf& leaf, std::uin
 
 void deposit(GradSlot& slot, const Leaf& leaf, const Spec& spec, std::uint16_t use, Tensor gradient) {
   if (gradient.spec() != spec)
-    throw StateError(fmt::format("[backward] gradient {} {} for '{}' {} {}; an op's backward must give its input's spec",
-                                 name_of(gradient.dtype()), to_string(gradient.shape()), leaf.name,
-                                 name_of(spec.dtype), to_string(spec.shape)));
+    throw StateError(fmt::format(
+        "[backward] gradient {} {} for '{}' {} {}; an op's backward must give its input's spec",
+        name_of(gradient.dtype()), to_string(gradient.shape()), leaf.name, name_of(spec.dtype), to_string(spec.shape)));
   auto [value, full] = accumulator(slot, leaf, use);
   const bool external = slot.external && &value == &slot.value;
   const Ref<Storage>& storage = gradient.body()->storage;

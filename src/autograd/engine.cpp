@@ -62,9 +62,9 @@ struct Engine {
   void visit(Node& node) {
     now_ = &node;  // stays claimed while it runs
     if (node.freed)
-      throw StateError(fmt::format("[backward] the graph was freed at {}; use retain_graph to walk it twice",
-                                   node.op->name),
-                       ErrorKind::gradient);
+      throw StateError(
+          fmt::format("[backward] the graph was freed at {}; use retain_graph to walk it twice", node.op->name),
+          ErrorKind::gradient);
     if (node.hooks) [[unlikely]]
       for (auto& hook : *node.hooks)
         if (hook.before) hook.before(node.grads());
@@ -80,11 +80,16 @@ struct Engine {
     const std::span<Edge> edges = node.edges();
     for (std::size_t i = 0; i < edges.size(); ++i) {
       if (edges[i].none()) continue;
-      if (edges[i].to_leaf()) reach_leaf(edges[i], backward, i, given[i]);
-      else if (given[i].defined()) reach_node(edges[i], given[i]);
+      if (edges[i].to_leaf())
+        reach_leaf(edges[i], backward, i, given[i]);
+      else if (given[i].defined())
+        reach_node(edges[i], given[i]);
     }
     for (Tensor& g : node.grads()) g = {};
-    if (!options_.retain_graph) node.free_saved();
+    if (options_.retain_graph)
+      node.drop_made_values();
+    else
+      node.free_saved();
     if (node.hooks) [[unlikely]]
       for (auto& hook : *node.hooks)
         if (hook.after) hook.after();
@@ -99,13 +104,17 @@ struct Engine {
     if (wrote || given.defined()) {
       const Tensor handle(Ref<Body>::share(body));
       GradSlot& slot = slot_of(handle);
-      if (wrote) accumulator(slot, leaf, edge.use()).second = true;
-      else deposit(slot, leaf, handle.spec(), edge.use(), std::move(given));
+      if (wrote)
+        accumulator(slot, leaf, edge.use()).second = true;
+      else
+        deposit(slot, leaf, handle.spec(), edge.use(), std::move(given));
       if (leaf.use_paths.size() > 1) add_once(tied_, handle);
     }
     if (leaf.ready.empty() || context().gradients) return;
-    if (fires_at_end_) add_once(outermost_->watched_, Tensor(Ref<Body>::share(body)));
-    else if (counts_ && leaf.pending > 0 && --leaf.pending == 0) fire(Tensor(Ref<Body>::share(body)));
+    if (fires_at_end_)
+      add_once(outermost_->watched_, Tensor(Ref<Body>::share(body)));
+    else if (counts_ && leaf.pending > 0 && --leaf.pending == 0)
+      fire(Tensor(Ref<Body>::share(body)));
   }
 
   void reach_node(const Edge& edge, Tensor& given) {
@@ -127,9 +136,9 @@ struct Engine {
     if (owner == this) return false;
     const void* nobody = nullptr;
     if (owner || !node.walk.compare_exchange_strong(nobody, this, std::memory_order_relaxed))
-      throw StateError(fmt::format("[backward] node {} is being walked by another backward; run one after the other",
-                                   node.op->name),
-                       ErrorKind::gradient);
+      throw StateError(
+          fmt::format("[backward] node {} is being walked by another backward; run one after the other", node.op->name),
+          ErrorKind::gradient);
     return true;
   }
   void push(Node* node) {
@@ -200,7 +209,9 @@ struct Engine {
   std::vector<std::function<void()>> end_hooks_;
 };
 
-void Tensor::backward() const { backward(BackwardOptions{}); }
+void Tensor::backward() const {
+  backward(BackwardOptions{});
+}
 
 void Tensor::backward(const BackwardOptions& options) const {
   if (!requires_grad())

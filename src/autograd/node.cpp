@@ -12,9 +12,16 @@ SavedValueHooks::~SavedValueHooks() = default;
 
 void Edge::drop() noexcept {
   if (none()) return;
-  if (to_leaf()) leaf()->release();
-  else node()->release();
+  if (to_leaf())
+    leaf()->release();
+  else
+    node()->release();
   to_ = 0;
+}
+
+void Node::drop_made_values() noexcept {
+  for (Saved& s : saves())
+    if (s.kind == Saved::Kind::rerun || s.kind == Saved::Kind::packed) s.tensor = {};
 }
 
 void Node::free_saved() noexcept {
@@ -145,8 +152,10 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
   for (Edge& e : node->edges()) new (&e) Edge;
   for (Tensor& g : node->grads()) new (&g) Tensor;
   for (Saved& s : node->saves()) new (&s) Saved;
-  if (op.copy_attrs) op.copy_attrs(node->attrs(), attrs);
-  else if (op.attrs_size != 0) std::memcpy(node->attrs(), attrs, op.attrs_size);
+  if (op.copy_attrs)
+    op.copy_attrs(node->attrs(), attrs);
+  else if (op.attrs_size != 0)
+    std::memcpy(node->attrs(), attrs, op.attrs_size);
   if (op.specs)
     for (std::size_t i = 0; i < in.size(); ++i) new (&node->specs()[i]) Spec(in[i]->spec());
 
@@ -193,7 +202,8 @@ void check_slot(Node& node, const Body& body, std::uint32_t saved) {
     refuse(node, fmt::format("{} '{}' was changed between forward and backward (version {}, now {}); run backward "
                              "before the change, or forward after it",
                              kind, body.leaf->name, saved, body.version()));
-  if (!body.storage) refuse(node, fmt::format("{} '{}' is released; restore it before backward", kind, body.leaf->name));
+  if (!body.storage)
+    refuse(node, fmt::format("{} '{}' is released; restore it before backward", kind, body.leaf->name));
 }
 }  // namespace
 
@@ -219,6 +229,7 @@ const Tensor& unpack(Node& node, Saved& saved) {
       break;  // dropped with the node's other saved values
     }
     case Saved::Kind::packed: {
+      if (saved.tensor.defined()) break;
       auto& packed = static_cast<PackedValue&>(*saved.node);
       saved.tensor = packed.hooks->unpack(packed.data);
       break;
@@ -228,10 +239,18 @@ const Tensor& unpack(Node& node, Saved& saved) {
   return saved.tensor;
 }
 
-const Tensor& Backward::input(std::size_t i) const { return unpack(node_, node_.saves()[i]); }
-const Tensor& Backward::output(std::size_t i) const { return unpack(node_, node_.saves()[node_.inputs + i]); }
-bool Backward::needs(std::size_t input) const { return !node_.edges()[input].none(); }
-std::size_t Backward::inputs() const { return node_.inputs; }
+const Tensor& Backward::input(std::size_t i) const {
+  return unpack(node_, node_.saves()[i]);
+}
+const Tensor& Backward::output(std::size_t i) const {
+  return unpack(node_, node_.saves()[node_.inputs + i]);
+}
+bool Backward::needs(std::size_t input) const {
+  return !node_.edges()[input].none();
+}
+std::size_t Backward::inputs() const {
+  return node_.inputs;
+}
 bool Backward::owns_grad(std::size_t output) const {
   const Body* body = grads_[output].body();
   return body->owners() == 1 && body->storage && body->storage->owners() == 1;

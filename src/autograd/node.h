@@ -30,8 +30,8 @@ class Edge {
   void drop() noexcept;
 
  private:
-  std::uintptr_t to_ = 0;      // counted; the low bit says leaf
-  std::uint16_t output_ = 0;   // of a node; of a leaf: which use of a tied weight
+  std::uintptr_t to_ = 0;     // counted; the low bit says leaf
+  std::uint16_t output_ = 0;  // of a node; of a leaf: which use of a tied weight
 };
 
 struct Saved {
@@ -73,6 +73,8 @@ struct Node : GraphNode {
 
   /// Gives up what backward needs; edges stay.
   void free_saved() noexcept;
+  /// Gives up values made for one backward: run again, or unpacked.
+  void drop_made_values() noexcept;
 };
 static_assert(sizeof(Node) % 8 == 0 && sizeof(Edge) % 8 == 0 && sizeof(Saved) % 8 == 0 && sizeof(Spec) % 8 == 0);
 
@@ -83,8 +85,7 @@ inline void Edge::set_node(Node* node, std::uint16_t output) {
 }
 
 /// Puts a call on the tape; `needs`: which inputs want a gradient.
-void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<Tensor> out,
-            InputMask needs);
+void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<Tensor> out, InputMask needs);
 /// Appends a call to the context's tracer.
 void trace(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<const Tensor> out);
 

@@ -22,9 +22,11 @@ Operands look_at(const Op& op, std::span<const Tensor* const> in, bool meta) {
   Operands operands{0, meta};
   for (std::size_t i = 0; i < in.size(); ++i) {
     const Body* body = in[i]->body();
-    if (!body) [[unlikely]] refuse_undefined(op, i);
+    if (!body) [[unlikely]]
+      refuse_undefined(op, i);
     operands.needs |= InputMask{body->requires_grad} << std::min<std::size_t>(i, 31);
-    if (body->storage) [[likely]] continue;
+    if (body->storage) [[likely]]
+      continue;
     if (body->leaf && body->leaf->released && !meta) refuse_released(op, *body);
     operands.meta = true;
   }
@@ -60,7 +62,8 @@ void run(const Op& op, const void* attrs, std::span<const Tensor* const> in, con
                            ErrorKind::gradient);
     }
   }
-  if (c.tracer) [[unlikely]] trace(op, attrs, in, out);
+  if (c.tracer) [[unlikely]]
+    trace(op, attrs, in, out);
 }
 
 }  // namespace

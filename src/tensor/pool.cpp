@@ -26,8 +26,12 @@ namespace everyo::inline v1 {
 namespace {
 
 #ifdef EVERYO_POISON
-void poison(void* block, std::size_t bytes) noexcept { __asan_poison_memory_region(block, bytes); }
-void unpoison(void* block, std::size_t bytes) noexcept { __asan_unpoison_memory_region(block, bytes); }
+void poison(void* block, std::size_t bytes) noexcept {
+  __asan_poison_memory_region(block, bytes);
+}
+void unpoison(void* block, std::size_t bytes) noexcept {
+  __asan_unpoison_memory_region(block, bytes);
+}
 #else
 void poison(void*, std::size_t) noexcept {}
 void unpoison(void*, std::size_t) noexcept {}
@@ -144,7 +148,9 @@ struct AtThreadEnd {
     shared.ended_allocations += local.ledger.system_allocations.get();
   }
 };
-[[gnu::noinline]] void list_this_thread() { static thread_local AtThreadEnd at_end; }
+[[gnu::noinline]] void list_this_thread() {
+  static thread_local AtThreadEnd at_end;
+}
 
 [[gnu::noinline]] void* slow_take(std::size_t bytes, std::size_t c) {
   if (!local.listed && !local.dead) list_this_thread();
@@ -201,7 +207,8 @@ void pool_give(void* block, std::size_t bytes) noexcept {
 }
 
 void pool_account(MemoryCategory category, std::int64_t bytes) noexcept {
-  if (!local.listed && !local.dead) [[unlikely]] list_this_thread();
+  if (!local.listed && !local.dead) [[unlikely]]
+    list_this_thread();
   local.ledger.by_category[static_cast<std::size_t>(category)].add(bytes);
   local.ledger.total.add(bytes);
 }

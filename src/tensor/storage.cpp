@@ -41,8 +41,10 @@ void Storage::retag(MemoryCategory category) noexcept {
 }
 
 void Storage::destroy() noexcept {
-  if (!deleter_) pool_account(category_, -static_cast<std::int64_t>(bytes_));
-  else if (*deleter_) (*deleter_)();
+  if (!deleter_)
+    pool_account(category_, -static_cast<std::int64_t>(bytes_));
+  else if (*deleter_)
+    (*deleter_)();
   const std::size_t block = block_;
   this->~Storage();
   pool_give(this, block);

@@ -23,7 +23,9 @@ std::uint32_t Body::version() const noexcept {
   return (storage ? storage->version() : 0) + (leaf ? leaf->version : 0);  // modulo 2^32, as restore_storage counts
 }
 
-Tensor Tensor::meta(const Spec& spec) { return Tensor(Body::make(spec)); }
+Tensor Tensor::meta(const Spec& spec) {
+  return Tensor(Body::make(spec));
+}
 
 Tensor Tensor::empty(const Spec& spec) {
   const Context& c = context();
@@ -129,8 +131,8 @@ Tensor Tensor::copy() const {
 
 void Tensor::check_data(DType wanted) const {
   if (wanted != dtype()) [[unlikely]]
-    throw DTypeError(fmt::format("[data] the tensor is {}, {} was asked for; cast it first", name_of(dtype()),
-                                 name_of(wanted)));
+    throw DTypeError(
+        fmt::format("[data] the tensor is {}, {} was asked for; cast it first", name_of(dtype()), name_of(wanted)));
   if (!body_->storage) [[unlikely]] {
     if (body_->leaf && body_->leaf->released)
       throw StateError(fmt::format("[data] '{}' is released; restore it first", body_->leaf->name));
@@ -146,8 +148,8 @@ std::byte* Tensor::escape() const {
 
 double Tensor::item() const {
   if (size() != 1)
-    throw ValueError(fmt::format("[item] shape {} has {} elements; item() needs exactly one element",
-                                 to_string(shape()), size()));
+    throw ValueError(
+        fmt::format("[item] shape {} has {} elements; item() needs exactly one element", to_string(shape()), size()));
   check_data(dtype());
   return visit_dtype(dtype(), [&]<class T>() { return static_cast<double>(widen(data<T>()[0])); });
 }
