@@ -6,6 +6,7 @@
 
 #include "everyo/half.h"
 #include "kernels/fold.h"
+#include "kernels/isa.h"
 
 #include <cstddef>
 #include <limits>
@@ -173,11 +174,13 @@ double fold_start(Fold fold) noexcept {
 
 void fold_rows(Fold fold, DType dtype, const void* x, std::int64_t rows, std::int64_t row_stride, std::int64_t count,
                double* acc) noexcept {
+  use_isa();
   HWY_DYNAMIC_DISPATCH(FoldRows)(fold, dtype, x, rows, row_stride, count, acc);
 }
 
 void fold_columns(Fold fold, DType dtype, const void* x, std::int64_t rows, std::int64_t row_stride, std::int64_t count,
                   double* acc) noexcept {
+  use_isa();
   HWY_DYNAMIC_DISPATCH(FoldColumns)(fold, dtype, x, rows, row_stride, count, acc);
 }
 

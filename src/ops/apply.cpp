@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "autograd/node.h"
+#include "kernels/isa.h"
 #include "tensor/pool_allocator.h"
 
 namespace everyo::inline v1 {
@@ -50,6 +51,7 @@ void run(const Op& op, const void* attrs, std::span<const Tensor* const> in, con
     out[0] = view_of(*in[0], specs[0], *offset);
   } else {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(specs[i]);
+    kernels::require_isa();
     op.forward(Call{inputs, out}, attrs);
   }
   if ((operands.needs != 0 || op.opaque) && c.grad) {

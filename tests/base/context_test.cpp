@@ -62,16 +62,26 @@ TEST(Context, SnapshotIsCarriedIntoAThread) {
 
 TEST(Context, ClockIsNeverTurnedBack) {
   const Context snapshot = context();
-  const std::uint64_t before = context().clock;
+  const std::uint64_t before = context().engine.clock;
   {
     ContextScope in(snapshot);
-    context().clock += 5;
-    ++context().walks;
+    context().engine.clock += 5;
+    ++context().engine.walks;
   }
-  EXPECT_EQ(context().clock, before + 5);
-  EXPECT_EQ(context().walks, snapshot.walks + 1);
+  EXPECT_EQ(context().engine.clock, before + 5);
+  EXPECT_EQ(context().engine.walks, snapshot.engine.walks + 1);
   ContextScope again(snapshot);
-  EXPECT_EQ(context().clock, before + 5);
+  EXPECT_EQ(context().engine.clock, before + 5);
+}
+
+TEST(Context, ModulePathIsTheStackOfNames) {
+  EXPECT_EQ(module_path(), "");
+  const ModuleScope outermost{.module = nullptr, .parent = nullptr, .name = "", .path_hash = 0, .stamped = false};
+  const ModuleScope block{
+      .module = nullptr, .parent = &outermost, .name = "blocks.0", .path_hash = 1, .stamped = false};
+  const ModuleScope up{.module = nullptr, .parent = &block, .name = "up", .path_hash = 2, .stamped = false};
+  Scoped<&Context::scope> in(&up);
+  EXPECT_EQ(module_path(), "blocks.0.up");
 }
 
 }  // namespace

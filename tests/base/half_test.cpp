@@ -10,12 +10,8 @@ namespace everyo {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr std::uint32_t bits_of(float value) {
-  return std::bit_cast<std::uint32_t>(value);
-}
-constexpr float float_of(std::uint32_t bits) {
-  return std::bit_cast<float>(bits);
-}
+constexpr std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
+constexpr float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
 // Bit patterns of IEEE 754 binary16.
 static_assert(to_float16(0.0f).bits == 0x0000);

@@ -56,7 +56,7 @@ TEST(KeyedGenerator, IndicesBeyond32BitsAreTheirOwn) {
 }
 
 TEST(KeyedGenerator, KeyComesFromTheContext) {
-  const ModuleScope scope{.module = nullptr, .parent = nullptr, .path_hash = 77, .stamped = false};
+  const ModuleScope scope{.module = nullptr, .parent = nullptr, .name = "up", .path_hash = 77, .stamped = false};
   Scoped<&Context::seed> seed(5);
   Scoped<&Context::step> step(6);
   Scoped<&Context::micro_batch> micro_batch(7);
