@@ -26,7 +26,7 @@ struct GraphNode : RefCount {
 
 /// What a Tensor handle points at.
 struct EVERYO_API Body : RefCount {
-  DType dtype = float32;
+  DType dtype;
   bool requires_grad = false;
   std::uint16_t output = 0;  // which output of `node`
   Shape shape;
@@ -35,6 +35,7 @@ struct EVERYO_API Body : RefCount {
   Ref<GraphNode> node;
   std::unique_ptr<Leaf> leaf;
 
+  explicit Body(const Spec& spec) noexcept : dtype(spec.dtype), shape(spec.shape) {}
   static Ref<Body> make(const Spec& spec);
   void release() noexcept {
     if (drop()) destroy();
@@ -47,8 +48,8 @@ struct EVERYO_API Body : RefCount {
 };
 
 struct BackwardOptions {
-  bool retain_graph = false;     ///< keep what the graph saved, so that it can be walked again
-  const Tensor* seed = nullptr;  ///< gradient of the tensor itself, [its shape]; needed unless it has one element
+  bool retain_graph = false;       ///< keep what the graph saved, so that it can be walked again
+  const Tensor* seed = nullptr;    ///< gradient of the tensor itself, [its shape]; needed unless it has one element
   std::function<void()> at_end{};  ///< runs when every gradient is there, before backward returns
 };
 

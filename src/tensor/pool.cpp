@@ -3,94 +3,18 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <atomic>
-#include <bit>
 #include <cstdlib>
 #include <mutex>
 #include <new>
 
 #include "everyo/memory.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define EVERYO_POISON 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define EVERYO_POISON 1
-#endif
-#endif
-#ifdef EVERYO_POISON
-#include <sanitizer/asan_interface.h>
-#endif
-
 namespace everyo::inline v1 {
+namespace pool {
+
+constinit thread_local ThreadPool local;
+
 namespace {
-
-#ifdef EVERYO_POISON
-void poison(void* block, std::size_t bytes) noexcept {
-  __asan_poison_memory_region(block, bytes);
-}
-void unpoison(void* block, std::size_t bytes) noexcept {
-  __asan_unpoison_memory_region(block, bytes);
-}
-#else
-void poison(void*, std::size_t) noexcept {}
-void unpoison(void*, std::size_t) noexcept {}
-#endif
-
-// Classes: steps of 64 bytes to 1 KiB, then four to each doubling up to 2^40.
-constexpr std::size_t fine_classes = 16, steps = 4, class_count = fine_classes + 30 * steps;
-constexpr std::size_t local_classes = fine_classes + 5 * steps;  // up to 32 KiB a thread keeps its own
-constexpr std::uint32_t local_limit = 256;                       // blocks of a class in a thread's list
-
-constexpr std::size_t class_of(std::size_t bytes) noexcept {
-  if (bytes <= 1024) return bytes ? (bytes - 1) / 64 : 0;
-  const auto doubling = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;  // 2^doubling <= bytes - 1
-  return fine_classes + (doubling - 10) * steps + ((bytes - 1) >> (doubling - 2)) - steps;
-}
-constexpr std::size_t bytes_of(std::size_t c) noexcept {
-  if (c < fine_classes) return (c + 1) * 64;
-  const std::size_t doubling = 10 + (c - fine_classes) / steps, step = (c - fine_classes) % steps;
-  return (std::size_t{1} << doubling) + ((step + 1) << (doubling - 2));
-}
-static_assert(bytes_of(class_of(1024)) == 1024 && bytes_of(class_of(1025)) == 1280 && bytes_of(class_of(1280)) == 1280);
-static_assert(bytes_of(class_of(2048)) == 2048 && bytes_of(class_of(2049)) == 2560 &&
-              bytes_of(local_classes - 1) == 32768);
-
-struct FreeBlock {
-  FreeBlock* next;
-};
-
-// One writer, any readers: a relaxed load and store cost what plain ones do.
-class Counter {
- public:
-  void add(std::int64_t n) noexcept { value_.store(get() + n, std::memory_order_relaxed); }
-  void set(std::int64_t n) noexcept { value_.store(n, std::memory_order_relaxed); }
-  [[nodiscard]] std::int64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::int64_t> value_{0};
-};
-struct Account {
-  Counter now, peak;
-  void add(std::int64_t bytes) noexcept {
-    now.add(bytes);
-    if (now.get() > peak.get()) peak.set(now.get());
-  }
-};
-struct Ledger {
-  std::array<Account, memory_category_count> by_category{};
-  Account total{};
-  Counter system_allocations{};
-};
-
-struct ThreadPool {
-  std::array<FreeBlock*, local_classes> head{};
-  std::array<std::uint32_t, local_classes> count{};
-  Ledger ledger{};
-  ThreadPool* next = nullptr;  // in the list of all threads
-  bool listed = false, dead = false;
-};
-constinit thread_local ThreadPool local;  // no destructor: no guard on access
 
 struct Shared {
   std::mutex mutex;
@@ -102,12 +26,6 @@ struct Shared {
 };
 constinit Shared shared;
 
-void shared_give(FreeBlock* block, std::size_t c) noexcept {
-  const std::lock_guard lock(shared.mutex);
-  block->next = shared.head[c];
-  shared.head[c] = block;
-  shared.cached += static_cast<std::int64_t>(bytes_of(c));
-}
 FreeBlock* shared_take(std::size_t c) noexcept {
   const std::lock_guard lock(shared.mutex);
   FreeBlock* block = shared.head[c];
@@ -132,7 +50,6 @@ struct AtThreadEnd {
         unpoison(block, sizeof(FreeBlock));
         local.head[c] = block->next;
         shared_give(block, c);
-        poison(block, bytes_of(c));
       }
     const std::lock_guard lock(shared.mutex);
     local.dead = true;
@@ -148,11 +65,23 @@ struct AtThreadEnd {
     shared.ended_allocations += local.ledger.system_allocations.get();
   }
 };
-[[gnu::noinline]] void list_this_thread() {
-  static thread_local AtThreadEnd at_end;
+}  // namespace
+
+void shared_give(FreeBlock* block, std::size_t c) noexcept {
+  if (c >= class_count) {
+    std::free(block);
+    return;
+  }
+  const std::lock_guard lock(shared.mutex);
+  block->next = shared.head[c];
+  shared.head[c] = block;
+  shared.cached += static_cast<std::int64_t>(bytes_of(c));
+  poison(block, bytes_of(c));
 }
 
-[[gnu::noinline]] void* slow_take(std::size_t bytes, std::size_t c) {
+void list_this_thread() { static thread_local AtThreadEnd at_end; }
+
+void* slow_take(std::size_t bytes, std::size_t c) {
   if (!local.listed && !local.dead) list_this_thread();
   if (c < class_count)
     if (FreeBlock* block = shared_take(c)) return block;
@@ -167,53 +96,12 @@ struct AtThreadEnd {
   return block;
 }
 
-}  // namespace
-
-void* pool_take(std::size_t bytes) {
-  const std::size_t c = class_of(bytes);
-  void* block = nullptr;
-  if (c < local_classes && local.head[c]) [[likely]] {
-    FreeBlock* head = local.head[c];
-    unpoison(head, sizeof(FreeBlock));
-    local.head[c] = head->next;
-    --local.count[c];
-    block = head;
-  } else {
-    block = slow_take(bytes, c);
-  }
-#ifdef EVERYO_POISON
-  if (c < class_count) poison(block, bytes_of(c));
-#endif
-  unpoison(block, bytes);
-  return block;
-}
-
-void pool_give(void* block, std::size_t bytes) noexcept {
-  const std::size_t c = class_of(bytes);
-  if (c >= class_count) {
-    std::free(block);
-    return;
-  }
-  unpoison(block, sizeof(FreeBlock));
-  auto* freed = new (block) FreeBlock{nullptr};
-  if (c < local_classes && local.count[c] < local_limit && local.listed && !local.dead) [[likely]] {
-    freed->next = local.head[c];
-    local.head[c] = freed;
-    ++local.count[c];
-  } else {
-    shared_give(freed, c);
-  }
-  poison(block, bytes_of(c));
-}
-
-void pool_account(MemoryCategory category, std::int64_t bytes) noexcept {
-  if (!local.listed && !local.dead) [[unlikely]]
-    list_this_thread();
-  local.ledger.by_category[static_cast<std::size_t>(category)].add(bytes);
-  local.ledger.total.add(bytes);
-}
+}  // namespace pool
 
 namespace memory {
+
+using pool::shared;
+using pool::ThreadPool;
 
 Report report() {
   Report r;
@@ -249,8 +137,8 @@ void reset_peak() {
 void trim() {
   const std::lock_guard lock(shared.mutex);
   for (auto& head : shared.head)
-    while (FreeBlock* block = head) {
-      unpoison(block, sizeof(FreeBlock));
+    while (pool::FreeBlock* block = head) {
+      pool::unpoison(block, sizeof(pool::FreeBlock));
       head = block->next;
       std::free(block);
     }

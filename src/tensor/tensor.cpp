@@ -9,12 +9,7 @@
 
 namespace everyo::inline v1 {
 
-Ref<Body> Body::make(const Spec& spec) {
-  auto* body = new (pool_take(sizeof(Body))) Body;
-  body->dtype = spec.dtype;
-  body->shape = spec.shape;
-  return Ref<Body>::adopt(body);
-}
+Ref<Body> Body::make(const Spec& spec) { return Ref<Body>::adopt(new (pool_take(sizeof(Body))) Body(spec)); }
 void Body::destroy() noexcept {
   this->~Body();
   pool_give(this, sizeof(Body));
@@ -23,9 +18,7 @@ std::uint32_t Body::version() const noexcept {
   return (storage ? storage->version() : 0) + (leaf ? leaf->version : 0);  // modulo 2^32, as restore_storage counts
 }
 
-Tensor Tensor::meta(const Spec& spec) {
-  return Tensor(Body::make(spec));
-}
+Tensor Tensor::meta(const Spec& spec) { return Tensor(Body::make(spec)); }
 
 Tensor Tensor::empty(const Spec& spec) {
   const Context& c = context();
