@@ -1,0 +1,164 @@
+// Loads and stores of elements as vectors of the type they are computed in, whole and partial. A partial vector goes
+// through the same vector code as a whole one, so an element's bits do not depend on where it lies.
+// Included once per Highway target.
+#if defined(EVERYO_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EVERYO_KERNELS_VECTOR_INL_H_
+#undef EVERYO_KERNELS_VECTOR_INL_H_
+#else
+#define EVERYO_KERNELS_VECTOR_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "everyo/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace everyo::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// The type an element is computed in.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <class T>
+using WideTag = hn::ScalableTag<Wide<T>>;
+template <class T>
+using WideVec = hn::Vec<WideTag<T>>;
+
+inline constexpr bool has_avx512 = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3;
+inline constexpr bool has_avx2 = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
+/// Masked loads and stores touch nothing outside the mask; elsewhere a partial vector goes through a buffer.
+template <class T>
+inline constexpr bool can_mask = has_avx512 || (has_avx2 && sizeof(T) >= 4);
+
+using Words = hn::ScalableTag<std::uint32_t>;
+using HalfWords = hn::Rebind<std::uint16_t, Words>;
+
+/// The bits of 16-bit lanes, each in a 32-bit lane, to float32; exact.
+template <class V>
+HWY_INLINE WideVec<float> bfloat16_to_float(V words) {
+  return hn::BitCast(WideTag<float>(), hn::ShiftLeft<16>(words));
+}
+template <class V>
+HWY_INLINE WideVec<float> float16_to_float(V words) {
+  const Words du;
+  const WideTag<float> d;
+  const auto magnitude = hn::And(words, hn::Set(du, 0x7fffu));
+  const auto sign = hn::ShiftLeft<16>(hn::And(words, hn::Set(du, 0x8000u)));
+  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(du, 112u << 23));
+  const auto small =
+      hn::Mul(hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<Words>(), magnitude)), hn::Set(d, 0x1p-24f));
+  // Exponent 31 becomes 255; a NaN is quieted.
+  auto special = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(du, 0x7f800000u));
+  special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7c00u)), hn::Or(special, hn::Set(du, 0x400000u)), special);
+  auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x400u)), hn::BitCast(du, small), normal);
+  bits = hn::IfThenElse(hn::Ge(magnitude, hn::Set(du, 0x7c00u)), special, bits);
+  return hn::BitCast(d, hn::Or(bits, sign));
+}
+
+/// float32 to the bits of a half in 32-bit lanes: to nearest, ties to even; NaN quieted.
+template <class V>
+HWY_INLINE hn::Vec<Words> float_to_bfloat16(V v) {
+  const Words du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto nan = hn::Gt(hn::And(bits, hn::Set(du, 0x7fffffffu)), hn::Set(du, 0x7f800000u));
+  return hn::ShiftRight<16>(hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000u)), rounded));
+}
+template <class V>
+HWY_INLINE hn::Vec<Words> float_to_float16(V v) {
+  const Words du;
+  const WideTag<float> d;
+  const auto bits = hn::BitCast(du, v);
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(du, 0x80000000u)));
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  // 112 leaves the exponent, and the carry of rounding may enter it: 65520 becomes infinity.
+  const auto normal =
+      hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(du, 112u << 23)), hn::Add(odd, hn::Set(du, 0xfffu))));
+  // Adding 0.5 makes the last place of the sum the unit of float16's subnormals, and rounds to it.
+  const auto sum = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
+  const auto small = hn::Sub(hn::BitCast(du, sum), hn::Set(du, 126u << 23));
+  const auto nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ffu)));
+  auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 113u << 23)), small, normal);
+  result = hn::IfThenElse(hn::Ge(magnitude, hn::Set(du, 0x47800000u)), hn::Set(du, 0x7c00u), result);
+  result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, result);
+  return hn::Or(result, sign);
+}
+
+HWY_INLINE hn::Vec<Words> load_words(const void* p) {
+  return hn::PromoteTo(Words(), hn::LoadU(HalfWords(), static_cast<const std::uint16_t*>(p)));
+}
+template <class V>
+HWY_INLINE hn::Vec<HalfWords> to_half_words(V words) {  // values below 65536
+  return hn::DemoteTo(HalfWords(), hn::BitCast(hn::RebindToSigned<Words>(), words));
+}
+
+/// A whole vector of elements, widened.
+template <class T>
+HWY_INLINE WideVec<T> load(const T* p) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return bfloat16_to_float(load_words(p));
+  } else if constexpr (std::is_same_v<T, Float16>) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    const WideTag<float> d;
+    const hn::Rebind<hwy::float16_t, WideTag<float>> dh;
+    return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
+#else
+    return float16_to_float(load_words(p));
+#endif
+  } else {
+    return hn::LoadU(WideTag<T>(), p);
+  }
+}
+
+/// Stores a whole vector, rounded once to the element type.
+template <class T, class V>
+HWY_INLINE void store(V v, T* p) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    hn::StoreU(to_half_words(float_to_bfloat16(v)), HalfWords(), reinterpret_cast<std::uint16_t*>(p));
+  } else if constexpr (std::is_same_v<T, Float16>) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    const hn::Rebind<hwy::float16_t, WideTag<float>> dh;
+    hn::StoreU(hn::DemoteTo(dh, v), dh, reinterpret_cast<hwy::float16_t*>(p));
+#else
+    hn::StoreU(to_half_words(float_to_float16(v)), HalfWords(), reinterpret_cast<std::uint16_t*>(p));
+#endif
+  } else {
+    hn::StoreU(v, WideTag<T>(), p);
+  }
+}
+
+/// The first `count` elements (fewer than a vector), zeros behind them. Reads nothing else.
+template <class T>
+HWY_INLINE WideVec<T> load_part(const T* p, std::size_t count) {
+  const WideTag<T> d;
+  if constexpr (can_mask<T> && sizeof(T) >= 4) {
+    return hn::MaskedLoad(hn::FirstN(d, count), d, p);
+  } else {
+    HWY_ALIGN T buffer[hn::MaxLanes(d)] = {};
+    std::memcpy(buffer, p, count * sizeof(T));
+    return load(buffer);
+  }
+}
+
+template <class T, class V>
+HWY_INLINE void store_part(V v, T* p, std::size_t count) {
+  const WideTag<T> d;
+  if constexpr (can_mask<T> && sizeof(T) >= 4) {
+    hn::BlendedStore(v, hn::FirstN(d, count), d, p);
+  } else {
+    HWY_ALIGN T buffer[hn::MaxLanes(d)];
+    store(v, buffer);
+    std::memcpy(p, buffer, count * sizeof(T));
+  }
+}
+
+}  // namespace everyo::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
