@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
+#include "kernels/isa.h"
+
 namespace everyo {
 
 /// Runs a test body once for every instruction set that was compiled and that this machine (and EVERYO_ISA) allows.
 template <class Body>
 void for_each_target(Body&& body) {
+  kernels::apply_isa();
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
