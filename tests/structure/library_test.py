@@ -19,14 +19,27 @@ NEEDED = re.compile(
 THREAD_LOCAL_BYTES = 1024  # so that the library can still be loaded late, into the room the loader reserves
 
 
+# Functions of the compiler's own run-time library: the start of exception tables, the probe of the processor.
+COMPILERS_OWN = ("frame_dummy", "__cpu_indicator_init")
+
+
 def static_initialisers(library):
-    """Names of functions that run when the library is loaded, apart from the compiler's own frame_dummy."""
-    symbols = tree.output_of("nm", "-C", str(library)).splitlines()
-    named = [line.split(maxsplit=2)[-1] for line in symbols if re.search(r"_GLOBAL__(sub_)?I_|global constructors", line)]
-    sections = tree.output_of("readelf", "-SW", str(library))
-    array = re.search(r"\.init_array\s+INIT_ARRAY\s+\w+\s+\w+\s+(\w+)", sections)
-    unnamed = int(array[1], 16) // 8 - 1 - len(named) if array else 0
-    return named + ["a function marked as constructor"] * max(unnamed, 0)
+    """Names of functions that run when the library is loaded, apart from the compiler's own."""
+    section = re.search(r"\.init_array\s+INIT_ARRAY\s+(\w+)\s+\w+\s+(\w+)", tree.output_of("readelf", "-SW", str(library)))
+    if not section:
+        return []
+    begin, size = (int(field, 16) for field in section.groups())
+    names = {}
+    for line in tree.output_of("nm", str(library)).splitlines():
+        fields = line.split()
+        if len(fields) == 3 and fields[1] in "tTW":
+            names[int(fields[0], 16)] = fields[2]
+    found = []
+    for line in tree.output_of("readelf", "-rW", str(library)).splitlines():
+        entry = re.match(r"^(\w{16})\s+\w+\s+R_\w+_RELATIVE\s+(\w+)$", line)
+        if entry and begin <= int(entry[1], 16) < begin + size:
+            found.append(names.get(int(entry[2], 16), f"a function at {entry[2]}"))
+    return [name for name in found if name not in COMPILERS_OWN]
 
 
 def foreign(names):
@@ -41,7 +54,7 @@ class Library(unittest.TestCase):
         compiler = os.environ.get("EVERYO_CXX", "c++")
         for source, name in (
             ("#include <string>\nstd::string text(std::getenv(\"PATH\"));", "seeded.cpp"),
-            ("[[gnu::constructor]] void start() {} int value;", "constructor"),
+            ("[[gnu::constructor]] void start() { std::srand(1); }", "start"),
         ):
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder)
