@@ -36,9 +36,10 @@ def static_initialisers(library):
             names[int(fields[0], 16)] = fields[2]
     found = []
     for line in tree.output_of("readelf", "-rW", str(library)).splitlines():
-        entry = re.match(r"^(\w{16})\s+\w+\s+R_\w+_RELATIVE\s+(\w+)$", line)
-        if entry and begin <= int(entry[1], 16) < begin + size:
-            found.append(names.get(int(entry[2], 16), f"a function at {entry[2]}"))
+        fields = line.split()  # offset, info, type, then an address, or a symbol's value and name
+        if len(fields) < 4 or not re.fullmatch(r"[0-9a-f]{16}", fields[0]) or not begin <= int(fields[0], 16) < begin + size:
+            continue
+        found.append(names.get(int(fields[3], 16), f"a function at {fields[3]}") if len(fields) == 4 else fields[4])
     return [name for name in found if name not in COMPILERS_OWN]
 
 
