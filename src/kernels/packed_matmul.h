@@ -1,0 +1,12 @@
+#pragma once
+#include "kernels/matmul.h"
+
+namespace everyo::kernels {
+
+/// matmul that copies its operands into panels, converting halves on the way, sums in float32 (float64 for double) and
+/// rounds once in the store. K is summed in blocks of equal size, at most 1024, in order; nothing else enters the
+/// order. T: float, double, Float16, BFloat16.
+template <class T>
+void packed_matmul(const MatmulProblem& problem, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue);
+
+}  // namespace everyo::kernels
