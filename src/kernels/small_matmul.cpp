@@ -1,0 +1,182 @@
+#include "kernels/small_matmul.h"
+
+#include <algorithm>
+
+#include "kernels/isa.h"
+#include "kernels/parallel.h"
+#include "kernels/scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/small_matmul.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/epilogue-inl.h"
+#include "kernels/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace everyo::kernels::HWY_NAMESPACE {
+namespace {
+
+using Lanes = WideTag<float>;
+constexpr std::size_t width = hn::MaxLanes(Lanes());
+// Accumulators: rows times two vectors, within the registers (32 with AVX-512, else 16).
+constexpr std::size_t most_rows = has_avx512 ? 8 : 6;
+
+constexpr std::int64_t row_unit = 24;            // a multiple of most_rows on every target
+constexpr std::int64_t block_work = 512 * 1024;  // products a thread gets at least: half a dozen wake-ups' time
+
+// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n].
+struct Tile {
+  const float* a;
+  std::int64_t a_row, a_column;
+  const float* b;
+  std::int64_t b_row, k;
+  float* c;
+  std::int64_t c_row;
+  std::size_t columns;  // of this tile
+  const float* bias;
+  bool relu, accumulate;
+};
+
+template <std::size_t rows, std::size_t vectors>
+HWY_NOINLINE void run_tile(const Tile& t) {
+  const Lanes d;
+  using V = hn::Vec<Lanes>;
+  const std::size_t last = t.columns - (vectors - 1) * width;  // columns of the last vector
+  V sum[rows][vectors];
+#pragma GCC unroll 8
+  for (std::size_t m = 0; m < rows; ++m) {
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < vectors; ++v) sum[m][v] = hn::Zero(d);
+  }
+  const float* a = t.a;
+  const float* b = t.b;
+  const auto mask = hn::FirstN(d, last);
+  for (std::int64_t k = 0; k < t.k; ++k, a += t.a_column, b += t.b_row) {
+    V right[vectors];
+    if constexpr (vectors == 2) right[0] = hn::LoadU(d, b);
+    const float* tail = b + (vectors - 1) * width;
+    if constexpr (can_mask<float>)
+      right[vectors - 1] = hn::MaskedLoad(mask, d, tail);
+    else
+      right[vectors - 1] = hn::LoadU(d, tail);  // B was padded
+#pragma GCC unroll 8
+    for (std::size_t m = 0; m < rows; ++m) {
+      const V left = hn::Set(d, a[static_cast<std::int64_t>(m) * t.a_row]);
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < vectors; ++v) sum[m][v] = hn::MulAdd(left, right[v], sum[m][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (std::size_t m = 0; m < rows; ++m) {
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const std::size_t count = v + 1 == vectors ? last : width;
+      float* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
+      store_product<float>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
+    }
+  }
+}
+
+template <std::size_t vectors>
+HWY_INLINE void run_rows(const Tile& tile, std::int64_t rows) {
+  static_assert(most_rows == 6 || most_rows == 8);
+  switch (rows) {
+    case 1: return run_tile<1, vectors>(tile);
+    case 2: return run_tile<2, vectors>(tile);
+    case 3: return run_tile<3, vectors>(tile);
+    case 4: return run_tile<4, vectors>(tile);
+    case 5: return run_tile<5, vectors>(tile);
+    case 6: return run_tile<6, vectors>(tile);
+    case 7: return run_tile<std::min<std::size_t>(7, most_rows), vectors>(tile);
+    default: return run_tile<most_rows, vectors>(tile);
+  }
+}
+
+// B [K, N] with rows padded to whole vectors: transposed, or where a tail cannot be loaded in place.
+void pad_right(const MatmulProblem& p, const float* b, std::int64_t row, float* padded) {
+  if (p.transpose_b)
+    copy_transposed(b, p.k, p.n, p.k, padded, row, row);
+  else
+    copy_rows(b, p.n, p.k, p.n, padded, row, row);
+}
+
+void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, float* c,
+                   const MatmulEpilogue<float>& epilogue) {
+  constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
+  // B stays in the caches while all rows of A pass; blocks of rows may go to several threads.
+  const std::int64_t block = (block_work / (p.n * p.k) / row_unit + 1) * row_unit;
+  parallel_for(p.m, block, [&](std::int64_t first, std::int64_t end) {
+    Tile tile{.a = a,
+              .a_row = p.transpose_a ? 1 : p.k,
+              .a_column = p.transpose_a ? p.m : 1,
+              .b = b,
+              .b_row = b_row,
+              .k = p.k,
+              .c = c,
+              .c_row = p.n,
+              .columns = 0,
+              .bias = nullptr,
+              .relu = epilogue.relu,
+              .accumulate = p.accumulate};
+    for (std::int64_t n = 0; n < p.n; n += 2 * lanes_per_vector) {
+      tile.columns = static_cast<std::size_t>(std::min(p.n - n, 2 * lanes_per_vector));
+      tile.b = b + n;
+      tile.bias = epilogue.bias ? epilogue.bias + n : nullptr;
+      for (std::int64_t m = first; m < end;) {
+        const std::int64_t rows = std::min<std::int64_t>(end - m, most_rows);
+        tile.a = a + m * tile.a_row;
+        tile.c = c + m * p.n + n;
+        if (tile.columns > width)
+          run_rows<2>(tile, rows);
+        else
+          run_rows<1>(tile, rows);
+        m += rows;
+      }
+    }
+  });
+}
+
+void multiply(const MatmulProblem& p, const float* a, const float* b, float* c, const MatmulEpilogue<float>& epilogue) {
+  constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
+  if (!p.transpose_b && (can_mask<float> || p.n % lanes_per_vector == 0)) {
+    return multiply_from(p, a, b, p.n, c, epilogue);
+  }
+  const std::int64_t row = (p.n + lanes_per_vector - 1) / lanes_per_vector * lanes_per_vector;
+  const Scratch<float> padded(p.k * row);
+  pad_right(p, b, row, padded.data());
+  multiply_from(p, a, padded.data(), row, c, epilogue);
+}
+
+void relu_each(float* x, std::int64_t count) {
+  const auto whole = static_cast<std::int64_t>(width);
+  for (std::int64_t i = 0; i < count; i += whole) {
+    const auto part = static_cast<std::size_t>(std::min(whole, count - i));
+    store_product<float>(load_first(x + i, part), x + i, part, false, nullptr, true);
+  }
+}
+
+}  // namespace
+}  // namespace everyo::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace everyo::kernels {
+
+HWY_EXPORT(multiply);
+HWY_EXPORT(relu_each);
+
+void small_matmul(const MatmulProblem& problem, const float* a, const float* b, float* c,
+                  const MatmulEpilogue<float>& epilogue) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply)(problem, a, b, c, epilogue);
+}
+
+void relu_in_place(float* x, std::int64_t count) {
+  use_isa();
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(relu_each)(x, count);
+}
+
+}  // namespace everyo::kernels
+#endif
