@@ -7,9 +7,7 @@ constinit thread_local Context thread_context;
 
 }  // namespace
 
-Context& context() noexcept {
-  return thread_context;
-}
+Context& context() noexcept { return thread_context; }
 
 std::string module_path() {
   std::string path;

@@ -14,9 +14,7 @@ namespace {
 constexpr std::array<std::string_view, dtype_count> names{"float32", "float64", "float16", "bfloat16",
                                                           "int64",   "int32",   "uint8",   "bool"};
 
-constexpr char lower(char c) noexcept {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
+constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // bool < uint8 < int32 < int64 < halves < float32 < float64
 constexpr int width_rank(DType dtype) noexcept {
@@ -41,9 +39,7 @@ constexpr FloatInfo info_of() noexcept {
 
 }  // namespace
 
-std::string_view name_of(DType dtype) noexcept {
-  return names[static_cast<std::size_t>(dtype)];
-}
+std::string_view name_of(DType dtype) noexcept { return names[static_cast<std::size_t>(dtype)]; }
 
 DType dtype_of(std::string_view name) {
   const auto found = std::ranges::find_if(

@@ -23,9 +23,7 @@ constexpr std::array<std::string_view, 3> names{"baseline", "avx2", "avx512"};
 constexpr std::uint8_t frozen_bit = 0x80, no_cap = static_cast<std::uint8_t>(Isa::avx512);
 constinit std::atomic<std::uint8_t> cap{no_cap};
 
-constexpr Isa cap_in(std::uint8_t value) noexcept {
-  return static_cast<Isa>(value & ~frozen_bit);
-}
+constexpr Isa cap_in(std::uint8_t value) noexcept { return static_cast<Isa>(value & ~frozen_bit); }
 
 Isa environment_isa() {
   const char* name = std::getenv("EVERYO_ISA");
@@ -50,9 +48,7 @@ Registers cpuid(unsigned leaf, unsigned part) noexcept {
 
 }  // namespace
 
-std::string_view name_of(Isa isa) noexcept {
-  return names[static_cast<std::size_t>(isa)];
-}
+std::string_view name_of(Isa isa) noexcept { return names[static_cast<std::size_t>(isa)]; }
 
 Isa isa_of(std::string_view name) {
   const auto found = std::ranges::find(names, name);
@@ -77,9 +73,7 @@ Isa detected_isa() noexcept {
 #endif
 }
 
-Isa isa() {
-  return std::min({detected_isa(), environment_isa(), cap_in(cap.load(std::memory_order_acquire))});
-}
+Isa isa() { return std::min({detected_isa(), environment_isa(), cap_in(cap.load(std::memory_order_acquire))}); }
 
 void cap_isa(Isa most) {
   const Isa wanted = std::min({detected_isa(), environment_isa(), most});

@@ -36,9 +36,7 @@ std::uint32_t KeyedGenerator::bits(std::uint64_t index) const noexcept {
   return philox::draws(key_, stream_, index / 4)[index % 4];
 }
 
-float KeyedGenerator::uniform(std::uint64_t index) const noexcept {
-  return philox::to_uniform(bits(index));
-}
+float KeyedGenerator::uniform(std::uint64_t index) const noexcept { return philox::to_uniform(bits(index)); }
 
 void KeyedGenerator::uniform(std::uint64_t first, std::span<float> out) const noexcept {
   std::size_t i = 0;

@@ -17,15 +17,9 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-constexpr Wide wide(std::uint64_t high, std::uint64_t low) noexcept {
-  return static_cast<Wide>(high) << 64 | low;
-}
-constexpr std::uint64_t high_of(Wide value) noexcept {
-  return static_cast<std::uint64_t>(value >> 64);
-}
-constexpr std::uint64_t low_of(Wide value) noexcept {
-  return static_cast<std::uint64_t>(value);
-}
+constexpr Wide wide(std::uint64_t high, std::uint64_t low) noexcept { return static_cast<Wide>(high) << 64 | low; }
+constexpr std::uint64_t high_of(Wide value) noexcept { return static_cast<std::uint64_t>(value >> 64); }
+constexpr std::uint64_t low_of(Wide value) noexcept { return static_cast<std::uint64_t>(value); }
 
 constexpr Wide multiplier = wide(2549297995355413924u, 4865540595714422341u);
 /// (golden ratio - 1) * 2^128, NumPy's length of a jump.
@@ -114,12 +108,8 @@ std::uint32_t Generator::next_uint32() noexcept {
   return static_cast<std::uint32_t>(both);
 }
 
-double Generator::random() noexcept {
-  return static_cast<double>(next_uint64() >> 11) * 0x1p-53;
-}
-float Generator::random_f() noexcept {
-  return static_cast<float>(next_uint32() >> 8) * 0x1p-24f;
-}
+double Generator::random() noexcept { return static_cast<double>(next_uint64() >> 11) * 0x1p-53; }
+float Generator::random_f() noexcept { return static_cast<float>(next_uint32() >> 8) * 0x1p-24f; }
 
 void Generator::random(std::span<double> out) noexcept {
   for (double& value : out) value = random();

@@ -22,7 +22,8 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 # Public headers whose name is not their room's.
 HEADER_ROOMS = {
-    **dict.fromkeys(("context", "dtype", "error", "export", "half", "isa", "random", "ref", "shape"), "base"),
+    **dict.fromkeys(("communicator", "context", "dtype", "error", "events", "export", "half", "isa", "logging", "random", "ref",
+                     "shape", "state"), "base"),
     **dict.fromkeys(("memory", "storage"), "tensor"),
     **dict.fromkeys(("onnx_graph", "op"), "autograd"),
 }
