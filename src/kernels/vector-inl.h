@@ -56,7 +56,7 @@ HWY_INLINE WideVec<float> float16_to_float(V words) {
   auto special = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(du, 0x7f800000u));
   special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7c00u)), hn::Or(special, hn::Set(du, 0x400000u)), special);
   auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x400u)), hn::BitCast(du, small), normal);
-  bits = hn::IfThenElse(hn::Ge(magnitude, hn::Set(du, 0x7c00u)), special, bits);
+  bits = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7bffu)), special, bits);
   return hn::BitCast(d, hn::Or(bits, sign));
 }
 
@@ -86,7 +86,7 @@ HWY_INLINE hn::Vec<Words> float_to_float16(V v) {
   const auto small = hn::Sub(hn::BitCast(du, sum), hn::Set(du, 126u << 23));
   const auto nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ffu)));
   auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 113u << 23)), small, normal);
-  result = hn::IfThenElse(hn::Ge(magnitude, hn::Set(du, 0x47800000u)), hn::Set(du, 0x7c00u), result);
+  result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fffffu)), hn::Set(du, 0x7c00u), result);
   result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, result);
   return hn::Or(result, sign);
 }
