@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "everyo/half.h"
+#include "kernels/isa.h"
 #include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -134,6 +135,7 @@ void convert(DType from, const void* in, DType to, void* out, std::int64_t n) {
     if (in != out) std::memcpy(out, in, static_cast<std::size_t>(n) * size_of(from));
     return;
   }
+  use_isa();
   visit_dtype(from, [&]<class From>() {
     visit_dtype(to, [&]<class To>() {
       if constexpr (!std::is_same_v<From, To>) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/isa.h"
 #include "kernels/parallel.h"
 #include "kernels/unary_scalar.h"
 
@@ -16,19 +17,11 @@ namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
 // Each function: f(x), and d(saved, g) = g f'(x).
-HWY_INLINE VF zero() {
-  return hn::Zero(F32());
-}
-HWY_INLINE VF one() {
-  return constant(1.0f);
-}
+HWY_INLINE VF zero() { return hn::Zero(F32()); }
+HWY_INLINE VF one() { return constant(1.0f); }
 // Infinity times a vanished tail is the tail's limit.
-HWY_INLINE VF limited(VF x) {
-  return hn::IfThenElse(hn::Lt(x, constant(-1000.0f)), constant(-1000.0f), x);
-}
-HWY_INLINE VF within(VF x, float by) {
-  return clamp(x, constant(-by), constant(by));
-}
+HWY_INLINE VF limited(VF x) { return hn::IfThenElse(hn::Lt(x, constant(-1000.0f)), constant(-1000.0f), x); }
+HWY_INLINE VF within(VF x, float by) { return clamp(x, constant(-by), constant(by)); }
 
 struct Negative {
   HWY_INLINE VF f(VF x) const { return hn::Neg(x); }
@@ -116,8 +109,14 @@ struct Root {
   HWY_INLINE VF d(VF x, VF g) const { return hn::Div(hn::Mul(g, constant(0.5f)), hn::Sqrt(x)); }
 };
 struct Reciprocal {
-  HWY_INLINE VF f(VF x) const { return hn::Div(one(), x); }
-  HWY_INLINE VF d(VF x, VF g) const { return hn::Neg(hn::Div(g, hn::Mul(x, x))); }
+  float numerator;
+  HWY_INLINE VF f(VF x) const { return hn::Div(constant(numerator), x); }
+  HWY_INLINE VF d(VF x, VF g) const { return hn::Neg(hn::Div(hn::Mul(g, hn::Div(constant(numerator), x)), x)); }
+};
+struct Scale {
+  float factor, offset;  // an offset of -0 changes nothing, the sign of a zero included
+  HWY_INLINE VF f(VF x) const { return hn::MulAdd(x, constant(factor), constant(offset)); }
+  HWY_INLINE VF d(VF, VF g) const { return hn::Mul(g, constant(factor)); }
 };
 
 template <class F>
@@ -155,7 +154,9 @@ HWY_INLINE void with_function(Unary op, UnaryParameters p, Run run) {
       if (p.a == 2) return run(Square());
       if (p.a == 3) return run(Cube());
       if (p.a == 0.5) return run(Root());
-      return run(Reciprocal());
+      return run(Reciprocal{1.0f});
+    case Unary::reciprocal: return run(Reciprocal{static_cast<float>(p.a)});
+    case Unary::scale: return run(Scale{static_cast<float>(p.a), p.b == 0 ? -0.0f : static_cast<float>(p.b)});
   }
 }
 struct RunForward {
@@ -177,9 +178,7 @@ struct RunBackward {
   }
 };
 
-bool simple_power(double exponent) {
-  return exponent == 2 || exponent == 3 || exponent == 0.5 || exponent == -1;
-}
+bool simple_power(double exponent) { return exponent == 2 || exponent == 3 || exponent == 0.5 || exponent == -1; }
 
 void forward_float(Unary op, const float* x, float* y, std::size_t n, UnaryParameters p) {
   if (op == Unary::power && !simple_power(p.a)) return power_forward(x, y, n, p.a);
@@ -262,6 +261,7 @@ std::byte* at(void* data, std::int64_t element, DType dtype) {
 }  // namespace
 
 void unary_forward(Unary op, DType dtype, const void* x, void* y, std::int64_t n, UnaryParameters parameters) {
+  use_isa();
   parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
     const auto count = static_cast<std::size_t>(end - begin);
     const std::byte* from = at(x, begin, dtype);
@@ -278,7 +278,8 @@ void unary_forward(Unary op, DType dtype, const void* x, void* y, std::int64_t n
 
 void unary_backward(Unary op, DType dtype, const void* saved, const void* grad, void* grad_x, std::int64_t n,
                     UnaryParameters parameters) {
-  if (op == Unary::negative) saved = grad;  // nothing was saved, and nothing is read
+  use_isa();
+  if (saves_nothing(op)) saved = grad;  // nothing was saved, and nothing is read
   parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
     const auto count = static_cast<std::size_t>(end - begin);
     const std::byte *kept = at(saved, begin, dtype), *from = at(grad, begin, dtype);

@@ -18,22 +18,27 @@ enum class Unary : std::uint8_t {
   gelu,
   gelu_tanh,
   silu,
-  clip,   ///< to [a, b]
-  power,  ///< to the power a
+  clip,        ///< to [a, b]
+  power,       ///< to the power a
+  scale,       ///< x a + b
+  reciprocal,  ///< a / x
 };
 
-/// What clip and power take.
+/// What clip, power, scale and reciprocal take.
 struct UnaryParameters {
   double a = 0, b = 0;
 };
 
-/// True if backward is written in the output, false if in the input (or, for negative, in neither).
+/// True if backward is written in the output, false if in the input (or in neither).
 constexpr bool saves_output(Unary op) noexcept {
   return op == Unary::exp || op == Unary::sqrt || op == Unary::relu || op == Unary::sigmoid || op == Unary::tanh;
 }
 
-/// y[n] = op(x[n]); y may be x. Floating dtypes; negative, absolute, relu and clip also take int64, int32 and uint8
-/// (modulo 2^bits; clip's bounds are then rounded towards the inside).
+/// True if backward needs the gradient alone: `saved` is not read.
+constexpr bool saves_nothing(Unary op) noexcept { return op == Unary::negative || op == Unary::scale; }
+
+/// y[n] = op(x[n]); y may be x. Floating dtypes; negative, absolute, relu, clip and scale also take int64, int32 and
+/// uint8 (modulo 2^bits; clip's bounds are then rounded towards the inside, scale's numbers are whole).
 /// float32 and halves: own vector code, errors in vector_math-inl.h; float64: the C library's functions. NaN stays NaN.
 /// An element's bits do not depend on where it lies.
 void unary_forward(Unary op, DType dtype, const void* x, void* y, std::int64_t n, UnaryParameters parameters = {});

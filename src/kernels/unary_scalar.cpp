@@ -17,19 +17,11 @@ double sigmoid(double x) {
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 // Mass of the normal distribution below x.
-double normal_mass(double x) {
-  return 0.5 * std::erfc(-x / std::numbers::sqrt2);
-}
-double normal_density(double x) {
-  return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
-}
+double normal_mass(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
+double normal_density(double x) { return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2; }
 // Infinity times a vanished tail is the tail's limit.
-double limited(double x) {
-  return x < -1000.0 ? -1000.0 : x;
-}
-double limited_both(double x, double by) {
-  return x < -by ? -by : (x > by ? by : x);
-}
+double limited(double x) { return x < -1000.0 ? -1000.0 : x; }
+double limited_both(double x, double by) { return x < -by ? -by : (x > by ? by : x); }
 
 double forward(Unary op, double x, UnaryParameters p) {
   switch (op) {
@@ -46,6 +38,8 @@ double forward(Unary op, double x, UnaryParameters p) {
     case Unary::silu: return limited(x) * sigmoid(x);
     case Unary::clip: return x < p.a ? p.a : (x > p.b ? p.b : x);
     case Unary::power: return std::pow(x, p.a);
+    case Unary::scale: return p.b == 0 ? x * p.a : x * p.a + p.b;
+    case Unary::reciprocal: return p.a / x;
   }
   return x;
 }
@@ -74,6 +68,8 @@ double slope(Unary op, double saved, UnaryParameters p) {
     }
     case Unary::clip: return saved >= p.a && saved <= p.b ? 1 : 0;
     case Unary::power: return p.a == 0 ? 0 : p.a * std::pow(saved, p.a - 1);
+    case Unary::scale: return p.a;
+    case Unary::reciprocal: return -p.a / (saved * saved);
   }
   return 1;
 }
@@ -99,6 +95,12 @@ void forward_integer(Unary op, const T* x, T* y, std::size_t n, UnaryParameters 
   } else if (op == Unary::clip) {
     const T low = integer_bound<T>(std::ceil(p.a)), high = integer_bound<T>(std::floor(p.b));
     std::transform(x, x + n, y, [=](T v) { return std::min(std::max(v, low), high); });
+  } else if (op == Unary::scale) {
+    const auto factor = static_cast<U>(integer_bound<std::int64_t>(p.a));
+    const auto offset = static_cast<U>(integer_bound<std::int64_t>(p.b));
+    std::transform(x, x + n, y, [=](T v) {
+      return static_cast<T>(static_cast<std::uint64_t>(static_cast<U>(v)) * factor + offset);
+    });
   }
 }
 
@@ -113,8 +115,7 @@ void unary_backward_double(Unary op, const double* saved, const double* grad, do
   if (op == Unary::relu || op == Unary::clip) {  // a choice, not a product: 0 * inf is not 0
     for (std::size_t i = 0; i < n; ++i) grad_x[i] = slope(op, saved[i], parameters) == 0 ? 0 : grad[i];
   } else {
-    for (std::size_t i = 0; i < n; ++i)
-      grad_x[i] = grad[i] * slope(op, op == Unary::negative ? 0.0 : saved[i], parameters);
+    for (std::size_t i = 0; i < n; ++i) grad_x[i] = grad[i] * slope(op, saves_nothing(op) ? 0.0 : saved[i], parameters);
   }
 }
 

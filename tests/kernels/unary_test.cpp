@@ -49,7 +49,10 @@ std::vector<Case> cases() {
           {"power -1", Unary::power, {-1, 0}, true},
           {"power 1.7", Unary::power, {1.7, 0}, true},
           {"power 0", Unary::power, {0, 0}, false},
-          {"power 1", Unary::power, {1, 0}, false}};
+          {"power 1", Unary::power, {1, 0}, false},
+          {"scale", Unary::scale, {-1.5, 0.25}, false},
+          {"scale only", Unary::scale, {2.5, 0}, false},
+          {"reciprocal", Unary::reciprocal, {2.5, 0}, true}};
 }
 
 template <class T>
@@ -182,6 +185,8 @@ TEST(Unary, Limits) {
       EXPECT_EQ(at(op, 0), 0);
     }
     EXPECT_EQ(at(Unary::relu, -3), 0);
+    EXPECT_TRUE(std::signbit(at(Unary::scale, -0.0f, {2, 0})));
+    EXPECT_FALSE(std::signbit(at(Unary::scale, 0.0f, {2, 0})));
     EXPECT_EQ(at(Unary::power, -2, {3, 0}), -8);
     EXPECT_EQ(at(Unary::power, 0, {0, 0}), 1);
     for (const Case& c : cases()) {
@@ -337,6 +342,8 @@ TEST(Unary, Integers) {
   EXPECT_EQ(forward<std::int32_t>({"", Unary::relu, {}, false}, x)[1], 0);
   const auto clipped = forward<std::int32_t>({"", Unary::clip, {-1.5, 7.5}, false}, x);
   EXPECT_EQ(clipped, (std::vector<std::int32_t>{5, -1, 0, -1, 7}));
+  EXPECT_EQ(forward<std::int32_t>({"", Unary::scale, {-3, 2}, false}, x)[1], 17);
+  EXPECT_EQ(forward<std::uint8_t>({"", Unary::scale, {-1, 1}, false}, {3, 0})[0], 254);
   EXPECT_EQ(forward<std::uint8_t>({"", Unary::negative, {}, false}, {1, 0})[0], 255);
 }
 
