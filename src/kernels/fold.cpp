@@ -32,8 +32,14 @@ HWY_INLINE Vector load_wide(const T* x) {
     if constexpr (std::is_same_v<T, float>) {
       return hn::PromoteTo(wide, hn::LoadU(single, x));
     } else if constexpr (std::is_same_v<T, Float16>) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
       const hn::Rebind<hwy::float16_t, Wide> half;
       return hn::PromoteTo(wide, hn::PromoteTo(single, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(x))));
+#else  // elsewhere the promotion takes infinities and NaN for numbers
+      HWY_ALIGN float values[width];
+      for (std::int64_t l = 0; l < width; ++l) values[l] = to_float(x[l]);
+      return hn::PromoteTo(wide, hn::Load(single, values));
+#endif
     } else {  // a bfloat16 is a float32's upper half
       const hn::Rebind<std::uint16_t, Wide> bits16;
       const hn::Rebind<std::uint32_t, Wide> bits32;

@@ -17,13 +17,11 @@ constexpr std::int64_t tile_outputs = 256;      // accumulators of one tile, on 
 constexpr std::int64_t split_parts = 16;        // most pieces a single output's sum is cut into
 constexpr std::int64_t split_outputs = 512;     // with more outputs they alone give enough blocks
 
-constexpr Fold fold_of(Reduction kind) noexcept {
-  return kind == Reduction::max ? Fold::max : kind == Reduction::min ? Fold::min : Fold::sum;
+constexpr Fold fold_of(ReduceKind kind) noexcept {
+  return kind == ReduceKind::max ? Fold::max : kind == ReduceKind::min ? Fold::min : Fold::sum;
 }
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
-  return (a + b - 1) / b;
-}
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
 /// Offset of the index-th position of a walk over `runs`, the last run fastest.
 std::int64_t offset_of(std::span<const Run> runs, std::int64_t index) noexcept {
@@ -222,9 +220,9 @@ class Reducer {
 };
 
 template <class T>
-void reduce_floating(Reduction kind, const ReduceLayout& layout, DType dtype, const void* x, T* out) {
+void reduce_floating(ReduceKind kind, const ReduceLayout& layout, DType dtype, const void* x, T* out) {
   const FloatingFolder folder{.fold = fold_of(kind), .dtype = dtype};
-  const double count = kind == Reduction::mean ? static_cast<double>(layout.elements) : 1;
+  const double count = kind == ReduceKind::mean ? static_cast<double>(layout.elements) : 1;
   const auto store = [=](std::int64_t o, double acc) { out[o] = narrow<T>(acc / count); };
   Reducer(layout, folder, store, x).run();
 }
@@ -310,11 +308,11 @@ ReduceLayout reduce_layout(const Shape& shape, AxisSet reduced) noexcept {
   return layout;
 }
 
-void reduce(Reduction kind, const ReduceLayout& layout, DType dtype, const void* x, DType out_dtype, void* out) {
+void reduce(ReduceKind kind, const ReduceLayout& layout, DType dtype, const void* x, DType out_dtype, void* out) {
   if (layout.outputs == 0) return;
   if (layout.elements == 0) {  // nothing to walk: 0, or 0 / 0
     visit_dtype(out_dtype, [&]<class T>() {
-      const double value = kind == Reduction::mean ? std::numeric_limits<double>::quiet_NaN() : 0;
+      const double value = kind == ReduceKind::mean ? std::numeric_limits<double>::quiet_NaN() : 0;
       std::fill_n(static_cast<T*>(out), layout.outputs, is_floating(out_dtype) ? narrow<T>(value) : T{});
     });
     return;
@@ -330,9 +328,9 @@ void reduce(Reduction kind, const ReduceLayout& layout, DType dtype, const void*
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (std::is_integral_v<T>) {
       const T* p = static_cast<const T*>(x);
-      if (kind == Reduction::max)
+      if (kind == ReduceKind::max)
         reduce_integers<T, Fold::max>(layout, p, out);
-      else if (kind == Reduction::min)
+      else if (kind == ReduceKind::min)
         reduce_integers<T, Fold::min>(layout, p, out);
       else
         reduce_integers<T, Fold::sum>(layout, p, out);

@@ -11,16 +11,12 @@
 // every number of threads, every alignment, and every instruction set.
 namespace everyo::kernels {
 
-enum class Reduction : std::uint8_t { sum, mean, max, min };
+enum class ReduceKind : std::uint8_t { sum, mean, max, min };
 
 /// Axes as a set: bit i stands for dimension i.
 using AxisSet = std::uint32_t;
-constexpr AxisSet axis_bit(std::int64_t axis) noexcept {
-  return AxisSet{1} << axis;
-}
-constexpr AxisSet all_axes(std::int64_t rank) noexcept {
-  return (AxisSet{1} << rank) - 1;
-}
+constexpr AxisSet axis_bit(std::int64_t axis) noexcept { return AxisSet{1} << axis; }
+constexpr AxisSet all_axes(std::int64_t rank) noexcept { return (AxisSet{1} << rank) - 1; }
 
 /// One dimension of a walk over memory.
 struct Run {
@@ -39,14 +35,12 @@ struct ReduceLayout {
 ReduceLayout reduce_layout(const Shape& shape, AxisSet reduced) noexcept;
 
 /// Dtype of a sum: int64 for integers and booleans, else the input's.
-constexpr DType sum_dtype(DType dtype) noexcept {
-  return is_floating(dtype) ? dtype : int64;
-}
+constexpr DType sum_dtype(DType dtype) noexcept { return is_floating(dtype) ? dtype : int64; }
 
 /// out[layout.outputs] of `out_dtype` from the contiguous `x`. mean divides the wide sum, so it holds for more elements
 /// than a float16 can count; the mean of nothing is NaN, a sum of nothing 0. max and min of nothing are the caller's to
 /// refuse. Integer inputs: sum gives int64, max and min their own dtype; mean takes floating inputs only.
-void reduce(Reduction kind, const ReduceLayout& layout, DType dtype, const void* x, DType out_dtype, void* out);
+void reduce(ReduceKind kind, const ReduceLayout& layout, DType dtype, const void* x, DType out_dtype, void* out);
 
 /// Index of the first greatest (or first NaN) element along the middle of [outer, count, inner]; count > 0.
 void argmax(DType dtype, const void* x, std::int64_t outer, std::int64_t count, std::int64_t inner, std::int64_t* out);

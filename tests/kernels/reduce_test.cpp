@@ -17,7 +17,7 @@ namespace {
 using kernels::axis_bit;
 using kernels::AxisSet;
 using kernels::reduce_layout;
-using kernels::Reduction;
+using kernels::ReduceKind;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -31,7 +31,7 @@ std::vector<T> draws(std::int64_t count, unsigned seed) {
 }
 
 template <class T, class Out = T>
-std::vector<Out> reduced(Reduction kind, const Shape& shape, AxisSet axes, const T* x) {
+std::vector<Out> reduced(ReduceKind kind, const Shape& shape, AxisSet axes, const T* x) {
   const auto layout = reduce_layout(shape, axes);
   std::vector<Out> out(static_cast<std::size_t>(layout.outputs));
   kernels::reduce(kind, layout, dtype_v<T>, x, dtype_v<Out>, out.data());
@@ -40,10 +40,10 @@ std::vector<Out> reduced(Reduction kind, const Shape& shape, AxisSet axes, const
 
 // The plain way: walk every element, find its output by the kept coordinates, accumulate in long double.
 template <class T>
-std::vector<long double> reference(Reduction kind, const Shape& shape, AxisSet axes, const std::vector<T>& x) {
+std::vector<long double> reference(ReduceKind kind, const Shape& shape, AxisSet axes, const std::vector<T>& x) {
   std::int64_t outputs = 1, elements = 1;
   for (std::int64_t d = 0; d < shape.rank(); ++d) ((axes & axis_bit(d)) != 0 ? elements : outputs) *= shape[d];
-  const long double start = kind == Reduction::max ? -infinity : kind == Reduction::min ? infinity : 0;
+  const long double start = kind == ReduceKind::max ? -infinity : kind == ReduceKind::min ? infinity : 0;
   std::vector<long double> out(static_cast<std::size_t>(outputs), start);
   for (std::size_t i = 0; i < x.size(); ++i) {
     std::int64_t rest = static_cast<std::int64_t>(i), index = 0, scale = 1;
@@ -53,14 +53,14 @@ std::vector<long double> reference(Reduction kind, const Shape& shape, AxisSet a
     }
     const long double value = static_cast<long double>(widen(x[i]));
     long double& o = out[static_cast<std::size_t>(index)];
-    if (kind == Reduction::max)
+    if (kind == ReduceKind::max)
       o = std::max(o, value);
-    else if (kind == Reduction::min)
+    else if (kind == ReduceKind::min)
       o = std::min(o, value);
     else
       o += value;
   }
-  if (kind == Reduction::mean)
+  if (kind == ReduceKind::mean)
     for (auto& o : out) o /= static_cast<long double>(elements);
   return out;
 }
@@ -81,7 +81,7 @@ TYPED_TEST(ReduceFloating, AnyAxesAgreeWithThePlainSum) {
   for (const Shape& shape : shapes) {
     const auto x = draws<T>(shape.elements(), 7);
     for (AxisSet axes = 0; axes < axis_bit(shape.rank()); ++axes) {
-      for (const Reduction kind : {Reduction::sum, Reduction::mean, Reduction::max, Reduction::min}) {
+      for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::mean, ReduceKind::max, ReduceKind::min}) {
         const auto out = reduced(kind, shape, axes, x.data());
         const auto want = reference(kind, shape, axes, x);
         ASSERT_EQ(out.size(), want.size());
@@ -107,7 +107,7 @@ TYPED_TEST(ReduceFloating, SameBitsForAnyThreadsAndOffset) {
         std::vector<T> moved(x.begin(), x.end());
         for (const std::int64_t offset : {0, 1, 7}) {
           std::copy(x.begin(), x.begin() + shape.elements(), moved.begin() + offset);
-          const auto out = reduced(Reduction::sum, shape, axes, moved.data() + offset);
+          const auto out = reduced(ReduceKind::sum, shape, axes, moved.data() + offset);
           if (first.empty()) first = out;
           ASSERT_EQ(0, std::memcmp(first.data(), out.data(), out.size() * sizeof(T)))
               << to_string(shape) << " " << axes;
@@ -124,32 +124,32 @@ TYPED_TEST(ReduceFloating, NaNWinsInMaxAndMin) {
     for (const std::int64_t at : {std::int64_t{0}, count / 2, count - 1}) {
       auto x = draws<T>(count, 5);
       x[static_cast<std::size_t>(at)] = narrow<T>(nan);
-      for (const Reduction kind : {Reduction::max, Reduction::min}) {
+      for (const ReduceKind kind : {ReduceKind::max, ReduceKind::min}) {
         EXPECT_TRUE(std::isnan(widen(reduced(kind, {count}, 1, x.data())[0])));
         EXPECT_TRUE(std::isnan(widen(reduced(kind, {count, 1, 1}, 1, x.data())[0])));
       }
     }
   }
   const T infinities[] = {narrow<T>(-infinity), narrow<T>(-infinity)};
-  EXPECT_EQ(widen(reduced(Reduction::max, {2}, 1, infinities)[0]), -infinity);
+  EXPECT_EQ(widen(reduced(ReduceKind::max, {2}, 1, infinities)[0]), -infinity);
 }
 
 // numerics N06: a float16 sum of 4096 ones is 2048 elsewhere, a bfloat16 one 256.
 TEST(Reduce, N06_HalfSumsDoNotStall) {
   const std::vector<Float16> ones(4096, to_float16(1));
-  EXPECT_EQ(to_float(reduced(Reduction::sum, {4096}, 1, ones.data())[0]), 4096);
-  EXPECT_EQ(to_float(reduced(Reduction::mean, {4096}, 1, ones.data())[0]), 1);
-  EXPECT_EQ(to_float(reduced(Reduction::sum, {4096, 1}, 1, ones.data())[0]), 4096);
+  EXPECT_EQ(to_float(reduced(ReduceKind::sum, {4096}, 1, ones.data())[0]), 4096);
+  EXPECT_EQ(to_float(reduced(ReduceKind::mean, {4096}, 1, ones.data())[0]), 1);
+  EXPECT_EQ(to_float(reduced(ReduceKind::sum, {4096, 1}, 1, ones.data())[0]), 4096);
   const std::vector<BFloat16> more(4096, to_bfloat16(1));
-  EXPECT_EQ(to_float(reduced(Reduction::sum, {4096}, 1, more.data())[0]), 4096);
-  EXPECT_EQ(to_float(reduced(Reduction::mean, {64, 64}, 1, more.data())[5]), 1);
+  EXPECT_EQ(to_float(reduced(ReduceKind::sum, {4096}, 1, more.data())[0]), 4096);
+  EXPECT_EQ(to_float(reduced(ReduceKind::mean, {64, 64}, 1, more.data())[5]), 1);
 }
 
 // numerics N09: the count of elements is beyond float16's range, their mean is not.
 TEST(Reduce, N09_HalfMeanOfMoreElementsThanFloat16Counts) {
   const std::vector<Float16> x(70000, to_float16(1.5f));
-  EXPECT_EQ(to_float(reduced(Reduction::mean, {70000}, 1, x.data())[0]), 1.5f);
-  EXPECT_EQ(to_float(reduced(Reduction::mean, {70000, 1}, 1, x.data())[0]), 1.5f);
+  EXPECT_EQ(to_float(reduced(ReduceKind::mean, {70000}, 1, x.data())[0]), 1.5f);
+  EXPECT_EQ(to_float(reduced(ReduceKind::mean, {70000, 1}, 1, x.data())[0]), 1.5f);
 }
 
 // numerics N12: 10,000 uniform bfloat16 numbers sum to about 5,000, not 256.
@@ -160,39 +160,39 @@ TEST(Reduce, N12_Bfloat16SumOfUniforms) {
   double want = 0;
   for (auto& v : x) v = to_bfloat16(uniform(engine)), want += static_cast<double>(to_float(v));
   EXPECT_NEAR(want, 5000, 150);  // five standard deviations of the draw
-  EXPECT_EQ(reduced(Reduction::sum, {10000}, 1, x.data())[0], narrow<BFloat16>(want));
+  EXPECT_EQ(reduced(ReduceKind::sum, {10000}, 1, x.data())[0], narrow<BFloat16>(want));
 }
 
 TEST(Reduce, IntegersSumToInt64AndKeepTheirTypeInMax) {
   const std::vector<std::int32_t> big(4, std::numeric_limits<std::int32_t>::max());
-  EXPECT_EQ((reduced<std::int32_t, std::int64_t>(Reduction::sum, {4}, 1, big.data())[0]), 8589934588);
+  EXPECT_EQ((reduced<std::int32_t, std::int64_t>(ReduceKind::sum, {4}, 1, big.data())[0]), 8589934588);
   const std::uint8_t bytes[] = {200, 100, 7, 255, 0, 9};
-  EXPECT_EQ((reduced<std::uint8_t, std::int64_t>(Reduction::sum, {2, 3}, 2, bytes)),
+  EXPECT_EQ((reduced<std::uint8_t, std::int64_t>(ReduceKind::sum, {2, 3}, 2, bytes)),
             (std::vector<std::int64_t>{307, 264}));
-  EXPECT_EQ((reduced<std::uint8_t, std::int64_t>(Reduction::sum, {2, 3}, 1, bytes)),
+  EXPECT_EQ((reduced<std::uint8_t, std::int64_t>(ReduceKind::sum, {2, 3}, 1, bytes)),
             (std::vector<std::int64_t>{455, 100, 16}));
-  EXPECT_EQ(reduced(Reduction::max, {2, 3}, 2, bytes), (std::vector<std::uint8_t>{200, 255}));
-  EXPECT_EQ(reduced(Reduction::min, {2, 3}, 1, bytes), (std::vector<std::uint8_t>{200, 0, 7}));
+  EXPECT_EQ(reduced(ReduceKind::max, {2, 3}, 2, bytes), (std::vector<std::uint8_t>{200, 255}));
+  EXPECT_EQ(reduced(ReduceKind::min, {2, 3}, 1, bytes), (std::vector<std::uint8_t>{200, 0, 7}));
   const bool flags[] = {true, false, true};
   std::int64_t count = 0;
-  kernels::reduce(Reduction::sum, reduce_layout({3}, 1), boolean, flags, int64, &count);
+  kernels::reduce(ReduceKind::sum, reduce_layout({3}, 1), boolean, flags, int64, &count);
   EXPECT_EQ(count, 2);
   std::vector<std::int64_t> large(100000);
   std::int64_t want = 0;
   for (std::size_t i = 0; i < large.size(); ++i) want += large[i] = static_cast<std::int64_t>(i * i);
-  EXPECT_EQ(reduced(Reduction::sum, {100000}, 1, large.data())[0], want);
+  EXPECT_EQ(reduced(ReduceKind::sum, {100000}, 1, large.data())[0], want);
 }
 
 TEST(Reduce, NothingSumsToZeroAndHasNoMean) {
   const float unused = 0;
-  EXPECT_EQ(reduced(Reduction::sum, {2, 0}, 2, &unused), (std::vector<float>{0, 0}));
-  for (const float mean : reduced(Reduction::mean, {2, 0}, 2, &unused)) EXPECT_TRUE(std::isnan(mean));
-  EXPECT_TRUE(reduced(Reduction::sum, {0, 3}, 2, &unused).empty());
+  EXPECT_EQ(reduced(ReduceKind::sum, {2, 0}, 2, &unused), (std::vector<float>{0, 0}));
+  for (const float mean : reduced(ReduceKind::mean, {2, 0}, 2, &unused)) EXPECT_TRUE(std::isnan(mean));
+  EXPECT_TRUE(reduced(ReduceKind::sum, {0, 3}, 2, &unused).empty());
 }
 
 TEST(Reduce, HalfInputMayGiveFloat32) {
   const std::vector<Float16> x(300000, to_float16(1));
-  EXPECT_EQ((reduced<Float16, float>(Reduction::sum, {300000}, 1, x.data())[0]), 300000);
+  EXPECT_EQ((reduced<Float16, float>(ReduceKind::sum, {300000}, 1, x.data())[0]), 300000);
 }
 
 TEST(Argmax, FirstOfEqualsAndFirstNaN) {
