@@ -41,7 +41,7 @@ template <class T>
 HWY_INLINE void store_product(WideVec<T> sum, T* to, std::size_t count, bool accumulate, const T* bias, bool relu) {
   if (accumulate) sum = hn::Add(load_first(to, count), round_to<T>(sum));
   if (bias) sum = hn::Add(round_to<T>(sum), load_first(bias, count));
-  if (relu) sum = hn::IfThenZeroElse(hn::Le(sum, hn::Zero(WideTag<T>())), sum);  // keeps NaN
+  if (relu) sum = hn::IfThenZeroElse(hn::Lt(sum, hn::Zero(WideTag<T>())), sum);  // keeps NaN
   store_first(sum, to, count);
 }
 

@@ -30,7 +30,7 @@ void fill_with_bias(const MatmulProblem& p, T* c, const MatmulEpilogue<T>& epilo
   for (std::int64_t m = 0; m < p.m; ++m) {
     for (std::int64_t n = 0; n < p.n; ++n) {
       const auto value = epilogue.bias ? widen(epilogue.bias[n]) : decltype(widen(T{})){};
-      c[m * p.n + n] = narrow<T>(epilogue.relu && value <= 0 ? decltype(value){} : value);
+      c[m * p.n + n] = narrow<T>(epilogue.relu && value < 0 ? decltype(value){} : value);
     }
   }
 }
@@ -71,7 +71,7 @@ void matmul_batched(const MatmulProblem& each, const BatchStrides& batch, const 
 }
 
 void column_sum(DType dtype, std::int64_t m, std::int64_t n, const void* x, void* out) {
-  reduce(Reduction::sum, reduce_layout({m, n}, axis_bit(0)), dtype, x, dtype, out);
+  reduce(ReduceKind::sum, reduce_layout({m, n}, axis_bit(0)), dtype, x, dtype, out);
 }
 
 template void matmul(const MatmulProblem&, const float*, const float*, float*, const MatmulEpilogue<float>&);

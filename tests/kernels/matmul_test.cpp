@@ -164,7 +164,7 @@ TYPED_TEST(Matmul, RoundsTheEpilogueAsSeparateStepsDo) {
       auto steps = product<T>(p, 2, 0);
       for (std::size_t i = 0; i < steps.size(); ++i) {
         auto value = widen(narrow<T>(widen(steps[i]) + widen(bias[i % bias.size()])));
-        if (value <= 0) value = 0;
+        if (value < 0) value = 0;
         steps[i] = narrow<T>(value);
       }
       EXPECT_TRUE(same_bits(fused, steps)) << m << "x" << n << "x" << k;
