@@ -4,6 +4,7 @@
 #include <array>
 
 #include "autograd/node.h"
+#include "everyo/events.h"
 #include "tensor/pool_allocator.h"
 
 // Backward walks the graph by falling Lamport clock: a node's clock is greater than its inputs', so whatever adds to
@@ -76,7 +77,12 @@ struct Engine {
       given = many;
     }
     Backward backward(node, node.grads(), given);
-    node.op->backward(backward, node.attrs());
+    if (EventSink* events = context().events) [[unlikely]] {
+      const EventScope event(events, node.op->name, EventKind::backward);
+      node.op->backward(backward, node.attrs());
+    } else {
+      node.op->backward(backward, node.attrs());
+    }
     const std::span<Edge> edges = node.edges();
     for (std::size_t i = 0; i < edges.size(); ++i) {
       if (edges[i].none()) continue;
@@ -209,9 +215,7 @@ struct Engine {
   std::vector<std::function<void()>> end_hooks_;
 };
 
-void Tensor::backward() const {
-  backward(BackwardOptions{});
-}
+void Tensor::backward() const { backward(BackwardOptions{}); }
 
 void Tensor::backward(const BackwardOptions& options) const {
   if (!requires_grad())

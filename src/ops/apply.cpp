@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "autograd/node.h"
+#include "everyo/events.h"
 #include "kernels/isa.h"
 #include "tensor/pool_allocator.h"
 
@@ -52,7 +53,13 @@ void run(const Op& op, const void* attrs, std::span<const Tensor* const> in, con
   } else {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(specs[i]);
     kernels::require_isa();
-    op.forward(Call{inputs, out}, attrs);
+    if (c.events) [[unlikely]] {
+      const Cost cost = op.cost(inputs, specs, attrs);
+      const EventScope event(c.events, op.name, EventKind::forward, static_cast<std::uint64_t>(cost.bytes), cost.flops);
+      op.forward(Call{inputs, out}, attrs);
+    } else {
+      op.forward(Call{inputs, out}, attrs);
+    }
   }
   if ((operands.needs != 0 || op.opaque) && c.grad) {
     if (op.backward) {

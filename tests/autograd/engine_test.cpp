@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "everyo/autograd.h"
+#include "everyo/events.h"
 #include "support/test_ops.h"
 
 namespace everyo_test {
@@ -309,6 +310,25 @@ TEST(Engine, TheTracerSeesEveryCall) {
   EXPECT_STREQ(tracer.steps[1].op->name, "test_scale");
   EXPECT_EQ(static_cast<const ScaleAttrs*>(tracer.steps[1].attrs.get())->by, 2);
   EXPECT_EQ(tracer.steps[1].in[0].body(), tracer.steps[0].out[0].body());
+}
+
+TEST(Engine, EventsNameEveryCallWithItsWork) {
+  eo::EventRecorder recorder;
+  const Tensor x = leaf({1, 2, 3});
+  const Tensor ones = Tensor::ones({3});
+  {
+    const eo::Scoped<&eo::Context::events> scope(&recorder);
+    square(x).backward({.seed = &ones});
+  }
+  scaled(x, 2);
+  const auto events = recorder.take();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].name, "test_square");
+  EXPECT_EQ(events[0].kind, eo::EventKind::forward);
+  EXPECT_EQ(events[0].flops, 3);
+  EXPECT_EQ(events[0].bytes, 24u);
+  EXPECT_EQ(events[1].kind, eo::EventKind::backward);
+  EXPECT_LE(events[1].start, events[1].end);
 }
 
 TEST(Engine, AMetaRunInfersOnly) {
