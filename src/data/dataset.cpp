@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include "data/gather.h"
+#include "everyo/data.h"
+#include "kernels/index.h"
+
+namespace everyo::inline v1 {
+
+ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
+    : features(std::move(all_features)), targets(std::move(all_targets)) {
+  const auto shown = [](const Tensor& t) { return t.defined() ? to_string(t.shape()) : std::string("undefined"); };
+  if (!features.defined() || !targets.defined() || features.rank() == 0 || targets.rank() == 0 ||
+      features.shape()[0] != targets.shape()[0])
+    throw ShapeError(
+        fmt::format("[ArrayDataset] features {} and targets {} must have the same number of samples, one "
+                    "row each",
+                    shown(features), shown(targets)));
+}
+
+ArrayDataset ArrayDataset::rows(std::span<const std::int64_t> indices) const {
+  const std::int64_t bad =
+      kernels::find_bad_index(int64, indices.data(), static_cast<std::int64_t>(indices.size()), 0, size());
+  if (bad >= 0)
+    throw ShapeError(fmt::format("[ArrayDataset] index {} at position {} is out of range for {} samples",
+                                 indices[static_cast<std::size_t>(bad)], bad, size()));
+  return {data::gather(features, indices), data::gather(targets, indices)};
+}
+
+}  // namespace everyo::inline v1
+
+namespace everyo::data {
+
+namespace {
+/// The shape of `count` rows of `all`.
+Spec rows_spec(const Tensor& all, std::int64_t count) {
+  Spec spec = all.spec();
+  spec.shape[0] = count;
+  return spec;
+}
+}  // namespace
+
+Tensor gather(const Tensor& all, std::span<const std::int64_t> indices) {
+  Scoped<&Context::category> category(MemoryCategory::input);
+  const auto count = static_cast<std::int64_t>(indices.size());
+  Tensor out = Tensor::empty(rows_spec(all, count));
+  if (out.is_meta() || count == 0 || all.size() == 0) return out;
+  kernels::gather_rows({.outer = 1,
+                        .limit = all.shape()[0],
+                        .inner = all.size() / all.shape()[0],
+                        .count = count,
+                        .index_dtype = int64,
+                        .index = indices.data()},
+                       size_of(all.dtype()), all.bytes(), out.bytes());
+  return out;
+}
+
+Tensor view_rows(const Tensor& all, std::int64_t first, std::int64_t count) {
+  const Spec spec = rows_spec(all, count);
+  Ref<Body> body = Body::make(spec);
+  body->storage = all.body()->storage;
+  const std::size_t row_bytes = all.shape()[0] == 0 ? 0 : all.spec().bytes() / static_cast<std::size_t>(all.shape()[0]);
+  body->offset = all.body()->offset + row_bytes * static_cast<std::size_t>(first);
+  return Tensor(std::move(body));
+}
+
+}  // namespace everyo::data
