@@ -15,10 +15,11 @@ namespace everyo::inline v1 {
 class Shape {
  public:
   static constexpr std::int64_t max_rank = 8;
+  static constexpr std::int64_t max_elements = std::int64_t{1} << 59;  ///< so that bytes fit into 63 bits
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
-  /// Throws ShapeError for more than 8 dimensions, a negative size, or more than 2^62 elements.
+  /// Throws ShapeError for more than 8 dimensions, a negative size, or more than 2^59 elements.
   constexpr explicit Shape(std::span<const std::int64_t> sizes) {
     if (sizes.size() > static_cast<std::size_t>(max_rank)) too_many_dimensions(sizes.size());
     for (const std::int64_t size : sizes) push_back(size);
@@ -42,7 +43,7 @@ class Shape {
     if (rank_ == max_rank) too_many_dimensions(static_cast<std::size_t>(rank_) + 1);
     if (size < 0) negative_size(size);
     const std::int64_t n = elements();
-    if (n != 0 && size > (std::int64_t{1} << 62) / n) too_many_elements();
+    if (n != 0 && size > max_elements / n) too_many_elements();
     sizes_[static_cast<std::size_t>(rank_++)] = size;
   }
   friend constexpr bool operator==(const Shape& a, const Shape& b) noexcept {

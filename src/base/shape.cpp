@@ -14,7 +14,7 @@ void Shape::negative_size(std::int64_t size) {
   throw ShapeError(fmt::format("[shape] size {} of a dimension is negative; need sizes of 0 or more", size));
 }
 
-void Shape::too_many_elements() { throw ShapeError("[shape] more than 2^62 elements; use smaller sizes"); }
+void Shape::too_many_elements() { throw ShapeError("[shape] more than 2^59 elements; use smaller sizes"); }
 
 std::string to_string(const Shape& shape) {
   return fmt::format("({}{})", fmt::join(shape.sizes(), ", "), shape.rank() == 1 ? "," : "");
