@@ -63,9 +63,7 @@ inline Tensor operator*(const Tensor& x, double y) {
 inline Tensor operator*(double y, const Tensor& x) {
   return scale(x, y);
 }
-inline Tensor operator/(const Tensor& x, double y) {
-  return scale(x, 1 / y);
-}
+EVERYO_API Tensor operator/(const Tensor& x, double y);
 inline Tensor operator/(double y, const Tensor& x) {
   return reciprocal(x, y);
 }

@@ -37,6 +37,22 @@ constexpr bool saves_output(Unary op) noexcept {
 /// True if backward needs the gradient alone: `saved` is not read.
 constexpr bool saves_nothing(Unary op) noexcept { return op == Unary::negative || op == Unary::scale; }
 
+/// Additions and multiplications an element, a function of the C library counted as the ten or so that it takes.
+constexpr double operations(Unary op) noexcept {
+  switch (op) {
+    case Unary::exp:
+    case Unary::log:
+    case Unary::power: return 10;
+    case Unary::sigmoid:
+    case Unary::tanh:
+    case Unary::silu: return 12;
+    case Unary::gelu:
+    case Unary::gelu_tanh: return 20;
+    case Unary::scale: return 2;
+    default: return 1;
+  }
+}
+
 /// y[n] = op(x[n]); y may be x. Floating dtypes; negative, absolute, relu, clip and scale also take int64, int32 and
 /// uint8 (modulo 2^bits; clip's bounds are then rounded towards the inside, scale's numbers are whole).
 /// float32 and halves: own vector code, errors in vector_math-inl.h; float64: the C library's functions. NaN stays NaN.

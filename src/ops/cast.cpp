@@ -1,0 +1,43 @@
+#include "kernels/convert.h"
+#include "ops/elementwise.h"
+
+// cast: x [..] of one dtype -> y [..] of another.
+namespace everyo::inline v1 {
+namespace {
+
+struct CastAttrs {
+  DType from, to;
+};
+
+constexpr Record<CastAttrs> cast_record{
+    .name = "cast",
+    .policy = CastPolicy::follow,
+    .infer = [](const Inputs& in, const CastAttrs& a) -> Specs {
+      return Spec{a.to, in[0].shape()};
+    },
+    .forward =
+        [](const Call& c, const CastAttrs& a) {
+          kernels::convert(c.in[0].dtype(), c.in[0].bytes(), a.to, c.out[0].bytes(), c.in[0].size());
+        },
+    .backward =
+        [](Backward& b, const CastAttrs& a) {
+          const Tensor& g = b.grad();
+          const Tensor d = Tensor::empty({a.from, g.shape()});
+          kernels::convert(g.dtype(), g.bytes(), a.from, d.bytes(), g.size());
+          b.give(0, d);
+        },
+    .cost = [](const Inputs& in, const Specs& out, const CastAttrs&) { return elementwise_cost(in, out, 0); },
+    .onnx = [](onnx::Graph& g, const onnx::Values& v, const CastAttrs& a) -> onnx::Values {
+      return {g.node("Cast", {v[0]}, {a.to, v[0].spec.shape}, {{"to", onnx::data_type_of(a.to)}})};
+    },
+    .composed = no("primitive"),
+    .cheap = true};
+
+}  // namespace
+
+extern const Op* const cast_op;
+constinit const Op* const cast_op = &op_of<cast_record>;
+
+Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : apply<cast_record>({x.dtype(), dtype}, x); }
+
+}  // namespace everyo::inline v1
