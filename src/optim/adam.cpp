@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "everyo/optim.h"
+#include "kernels/optimizer.h"
+#include "optim/options.h"
+#include "tensor/pool_allocator.h"
+
+namespace everyo::inline v1 {
+namespace {
+void check(const AdamOptions& o) {
+  check_common("Adam", o.lr, o.weight_decay, o.state_dtype);
+  if (!(o.beta1 >= 0 && o.beta1 < 1)) throw ValueError(fmt::format("[Adam] beta1 {} must lie in [0, 1)", o.beta1));
+  if (!(o.beta2 >= 0 && o.beta2 < 1)) throw ValueError(fmt::format("[Adam] beta2 {} must lie in [0, 1)", o.beta2));
+  if (!(o.eps > 0) || !std::isfinite(o.eps)) throw ValueError(fmt::format("[Adam] eps {} must be positive", o.eps));
+}
+AdamOptions decoupled(const AdamWOptions& o) {
+  return {.lr = o.lr,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .eps = o.eps,
+          .weight_decay = o.weight_decay,
+          .amsgrad = o.amsgrad,
+          .decoupled = true,
+          .state_dtype = o.state_dtype};
+}
+}  // namespace
+
+Adam::Adam(std::vector<Tensor> parameters, AdamOptions options)
+    : Adam(std::vector<Group>{{std::move(parameters), options}}) {}
+
+Adam::Adam(const std::vector<Group>& groups) {
+  for (const Group& group : groups) {
+    check(group.options);
+    add_group(group.parameters);
+    options_.push_back(group.options);
+  }
+  check_not_empty();
+}
+
+AdamW::AdamW(std::vector<Tensor> parameters, AdamWOptions options) : Adam(std::move(parameters), decoupled(options)) {}
+
+std::span<const char* const> Adam::state_names() const {
+  static constexpr std::array names{"mean", "square", "largest"};
+  return names;
+}
+
+void Adam::update(std::size_t group) {
+  const AdamOptions& o = options_[group];
+  PoolVector<kernels::AdamTask> tasks;
+  tasks.reserve(group_end(group) - group_begin(group));
+  for (std::size_t i = group_begin(group); i < group_end(group); ++i) {
+    const Tensor& p = parameters_[i];
+    const GradSlot& grad = p.body()->leaf->grad;
+    if (!grad.full) continue;
+    const auto t = static_cast<double>(slots_[i].steps + 1);
+    const Tensor &mean = state_tensor(i, 0, o.state_dtype), &square = state_tensor(i, 1, mean.dtype());
+    tasks.push_back({.dtype = p.dtype(),
+                     .state_dtype = mean.dtype(),
+                     .weight = p.bytes(),
+                     .gradient = grad.value.bytes(),
+                     .mean = mean.bytes(),
+                     .square = square.bytes(),
+                     .largest = o.amsgrad ? state_tensor(i, 2, mean.dtype()).bytes() : nullptr,
+                     .size = p.size(),
+                     .step_size = o.lr / (1 - std::pow(o.beta1, t)),
+                     .square_factor = 1 / std::sqrt(1 - std::pow(o.beta2, t))});
+  }
+  kernels::adam(tasks, {.beta1 = o.beta1,
+                        .beta2 = o.beta2,
+                        .eps = o.eps,
+                        .weight_decay = o.decoupled ? 0 : o.weight_decay,
+                        .decay_factor = o.decoupled ? 1 - o.lr * o.weight_decay : 1});
+}
+
+}  // namespace everyo::inline v1
