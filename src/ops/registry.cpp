@@ -34,12 +34,17 @@ extern const Op* const gelu_op;
 extern const Op* const silu_op;
 extern const Op* const cast_op;
 extern const Op* const dropout_op;
+extern const Op* const matmul_op;
+extern const Op* const linear_op;
+extern const Op* const linear_activation_op;
 
 std::span<const Op* const> ops() {
   static const std::array list{
-      add_op,   subtract_op,  multiply_op, divide_op,     maximum_op, minimum_op, scale_op, reciprocal_op, negative_op,
-      equal_op, not_equal_op, less_op,     less_equal_op, where_op,   exp_op,     log_op,   sqrt_op,       abs_op,
-      clip_op,  power_op,     relu_op,     sigmoid_op,    tanh_op,    gelu_op,    silu_op,  cast_op,       dropout_op,
+      add_op,        subtract_op,   multiply_op, divide_op,  maximum_op,   minimum_op,
+      scale_op,      reciprocal_op, negative_op, equal_op,   not_equal_op, less_op,
+      less_equal_op, where_op,      exp_op,      log_op,     sqrt_op,      abs_op,
+      clip_op,       power_op,      relu_op,     sigmoid_op, tanh_op,      gelu_op,
+      silu_op,       cast_op,       dropout_op,  matmul_op,  linear_op,    linear_activation_op,
   };
   return list;
 }

@@ -1,0 +1,51 @@
+#include "ops/product.h"
+
+namespace everyo::inline v1 {
+namespace {
+
+// infer has refused what is not floating.
+template <class F>
+void on_floating(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::float64: return f.template operator()<double>();
+    case DType::float16: return f.template operator()<Float16>();
+    case DType::bfloat16: return f.template operator()<BFloat16>();
+    default: return f.template operator()<float>();
+  }
+}
+template <class T>
+T* elements(const Tensor& t) {
+  return reinterpret_cast<T*>(t.bytes());
+}
+
+}  // namespace
+
+void multiply_matrices(const kernels::MatmulProblem& problem, const Tensor& a, const Tensor& b, const Tensor& out,
+                       const Tensor* bias, bool relu) {
+  on_floating(out.dtype(), [&]<class T>() {
+    kernels::matmul<T>(problem, elements<T>(a), elements<T>(b), elements<T>(out),
+                       {bias ? elements<T>(*bias) : nullptr, relu});
+  });
+}
+
+void multiply_matrices(const kernels::MatmulProblem& problem, const kernels::BatchStrides& batch, const Tensor& a,
+                       const Tensor& b, const Tensor& out) {
+  on_floating(out.dtype(), [&]<class T>() {
+    kernels::matmul_batched<T>(problem, batch, elements<T>(a), elements<T>(b), elements<T>(out));
+  });
+}
+
+void give_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulProblem problem, const Tensor& left,
+                  const Tensor& right) {
+  if (const Target target = b.target(i)) {
+    problem.accumulate = target.add;
+    multiply_matrices(problem, left, right, target.memory);
+    b.wrote(i);
+    return;
+  }
+  Tensor gradient = Tensor::empty(spec);
+  multiply_matrices(problem, left, right, gradient);
+  b.give(i, std::move(gradient));
+}
+
+}  // namespace everyo::inline v1
