@@ -1,0 +1,7 @@
+#pragma once
+// Modules: what a network is made of, its parameters, names and saved state.
+#include "everyo/nn/initialisation.h"
+#include "everyo/nn/metrics.h"
+#include "everyo/nn/module.h"
+#include "everyo/nn/parameter.h"
+#include "everyo/nn/visitor.h"
