@@ -1,0 +1,356 @@
+#include "kernels/index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "kernels/copy.h"
+#include "ops/elementwise.h"
+
+// Ops that pick elements: slice, select, take, concatenate, stack, one_hot.
+namespace everyo::inline v1 {
+namespace {
+
+// ---- slice: y's element i along each axis is x's element start + i * step -------------------------------------------
+
+struct SliceAttrs {
+  Shape shape;  // of y
+  std::array<std::int64_t, static_cast<std::size_t>(Shape::max_rank)> start{}, step{};
+};
+
+// y's elements as places in x: where the first lies, and how far apart they are.
+struct Window {
+  std::int64_t first = 0;
+  kernels::Strides strides{};
+};
+Window window_of(const Shape& x, const SliceAttrs& a) {
+  Window window;
+  const kernels::Strides strides = kernels::contiguous_strides(x);
+  for (std::size_t d = 0; d < static_cast<std::size_t>(x.rank()); ++d) {
+    window.first += a.start[d] * strides[d];
+    window.strides[d] = a.step[d] * strides[d];
+  }
+  return window;
+}
+
+std::byte* element_of(const Tensor& x, std::int64_t index) {
+  return x.bytes() + index * static_cast<std::int64_t>(size_of(x.dtype()));
+}
+
+// In one piece: every axis that has more than one element steps by what lies inside it.
+std::optional<std::size_t> view_of_slice(const Inputs& in, const SliceAttrs& a) {
+  const Window window = window_of(in[0].shape(), a);
+  std::int64_t expected = 1;
+  for (std::int64_t d = a.shape.rank() - 1; d >= 0; --d) {
+    if (a.shape[d] == 1) continue;
+    if (window.strides[static_cast<std::size_t>(d)] != expected) return std::nullopt;
+    expected *= a.shape[d];
+  }
+  if (a.shape.elements() == 0) return std::nullopt;
+  return static_cast<std::size_t>(window.first) * size_of(in[0].dtype());
+}
+
+onnx::Values lower_slice(onnx::Graph& g, const onnx::Values& in, const SliceAttrs& a) {
+  std::vector<std::int64_t> starts, ends, axes, steps;
+  const Shape& x = in[0].spec.shape;
+  for (std::int64_t d = 0; d < x.rank(); ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    if (a.shape[d] == x[d] && a.step[at] == 1) continue;  // whole: a batch stays free
+    const std::int64_t end = a.start[at] + a.shape[d] * a.step[at];
+    starts.push_back(a.start[at]);
+    ends.push_back(end < 0 ? std::numeric_limits<std::int64_t>::min() : end);  // before the first element
+    axes.push_back(d);
+    steps.push_back(a.step[at]);
+  }
+  const Spec spec{in[0].spec.dtype, a.shape};
+  if (axes.empty()) return {g.node("Identity", {in[0]}, spec)};
+  return {g.node("Slice", {in[0], g.integers(starts), g.integers(ends), g.integers(axes), g.integers(steps)}, spec)};
+}
+
+constexpr Record<SliceAttrs> slice_record{
+    .name = "slice",
+    .policy = CastPolicy::follow,
+    .infer = [](const Inputs& in, const SliceAttrs& a) -> Specs {
+      return Spec{in[0].dtype(), a.shape};
+    },
+    .forward =
+        [](const Call& c, const SliceAttrs& a) {
+          const Tensor &x = c.in[0], &y = c.out[0];
+          if (y.size() == 0) return;
+          const Window window = window_of(x.shape(), a);
+          kernels::copy_strided(a.shape, size_of(x.dtype()), element_of(x, window.first), window.strides, y.bytes(),
+                                kernels::contiguous_strides(a.shape));
+        },
+    .view = view_of_slice,
+    .backward =
+        [](Backward& b, const SliceAttrs& a) {
+          const Spec x = b.input_spec(0);
+          const Tensor &g = b.grad(), grad_x = Tensor::empty(x);
+          std::memset(grad_x.bytes(), 0, x.bytes());
+          if (g.size() != 0) {
+            const Window window = window_of(x.shape, a);
+            kernels::copy_strided(a.shape, size_of(x.dtype), g.bytes(), kernels::contiguous_strides(a.shape),
+                                  element_of(grad_x, window.first), window.strides);
+          }
+          b.give(0, grad_x);
+        },
+    .cost = [](const Inputs&, const Specs& out, const SliceAttrs&) -> Cost {
+      return {.flops = 0, .bytes = 2 * static_cast<double>(out[0].bytes())};
+    },
+    .onnx = lower_slice,
+    .composed = no("primitive"),
+    .specs = true};
+
+// Python's rules: negative bounds count from the end, and bounds outside are moved to it.
+void resolve(const Slice& slice, std::int64_t size, std::int64_t axis, SliceAttrs& a) {
+  if (slice.step == 0)
+    throw ValueError(fmt::format("[slice] the step of axis {} is 0; it must be positive or negative", axis));
+  const bool forward = slice.step > 0;
+  constexpr std::int64_t open = std::numeric_limits<std::int64_t>::max();
+  const auto bound = [&](std::int64_t i) {
+    if (i < 0) i = i < -size ? -1 : i + size;
+    return forward ? std::clamp<std::int64_t>(i, 0, size) : std::clamp<std::int64_t>(i, -1, size - 1);
+  };
+  const std::int64_t start = bound(slice.start);
+  const std::int64_t stop = slice.stop == open ? (forward ? size : -1) : bound(slice.stop);
+  const std::int64_t span = forward ? stop - start : start - stop, stride = forward ? slice.step : -slice.step;
+  const auto at = static_cast<std::size_t>(axis);
+  a.shape.push_back(span <= 0 ? 0 : (span + stride - 1) / stride);
+  a.start[at] = start;
+  a.step[at] = slice.step;
+}
+
+// ---- take: x [outer, limit, inner] by indices [count] along its middle ----------------------------------------------
+
+struct AxisAttrs {
+  std::int64_t axis = 0;
+};
+
+kernels::IndexedRows rows_of(const Shape& x, const Tensor& indices, std::int64_t axis) {
+  kernels::IndexedRows rows{1, x[axis], 1, indices.size(), indices.dtype(), indices.bytes()};
+  for (std::int64_t d = 0; d < x.rank(); ++d)
+    if (d != axis) (d < axis ? rows.outer : rows.inner) *= x[d];
+  return rows;
+}
+
+Shape taken_shape(const Shape& x, const Shape& indices, std::int64_t axis) {
+  Shape y;
+  for (std::int64_t d = 0; d < axis; ++d) y.push_back(x[d]);
+  for (const std::int64_t size : indices.sizes()) y.push_back(size);
+  for (std::int64_t d = axis + 1; d < x.rank(); ++d) y.push_back(x[d]);
+  return y;
+}
+
+// Indices of any shape in lowest..limit-1, or a ShapeError that names the first one outside.
+void check_indices(std::string_view op, const Tensor& indices, std::int64_t lowest, std::int64_t limit) {
+  const std::int64_t bad = kernels::find_bad_index(indices.dtype(), indices.bytes(), indices.size(), lowest, limit);
+  if (bad < 0) return;
+  throw ShapeError(fmt::format("[{}] index {} at position {} is out of range; {} entries take {} to {}", op,
+                               kernels::index_at(indices.dtype(), indices.bytes(), bad), bad, limit, lowest,
+                               limit - 1));
+}
+
+void require_indices(std::string_view op, const Tensor& indices) {
+  if (indices.dtype() != int64 && indices.dtype() != int32)
+    throw DTypeError(fmt::format("[{}] indices are {}; they must be int64 or int32", op, name_of(indices.dtype())));
+}
+
+constexpr Record<AxisAttrs> take_record{
+    .name = "take",
+    .policy = CastPolicy::follow,
+    .saves = {.inputs = {0, for_grad_of(0)}},
+    .infer = [](const Inputs& in, const AxisAttrs& a) -> Specs {
+      require_indices("take", in[1]);
+      return Spec{in[0].dtype(), taken_shape(in[0].shape(), in[1].shape(), a.axis)};
+    },
+    .forward =
+        [](const Call& c, const AxisAttrs& a) {
+          const Tensor &x = c.in[0], &indices = c.in[1];
+          check_indices("take", indices, -x.shape()[a.axis], x.shape()[a.axis]);
+          kernels::gather_rows(rows_of(x.shape(), indices, a.axis), size_of(x.dtype()), x.bytes(), c.out[0].bytes());
+        },
+    .backward =
+        [](Backward& b, const AxisAttrs& a) {
+          const Tensor grad_x = Tensor::empty(b.input_spec(0));
+          kernels::gather_rows_backward(rows_of(grad_x.shape(), b.input(1), a.axis), grad_x.dtype(), b.grad().bytes(),
+                                        grad_x.bytes());
+          b.give(0, grad_x);
+        },
+    .cost = [](const Inputs& in, const Specs& out, const AxisAttrs&) -> Cost {
+      return {.flops = 0, .bytes = 2 * static_cast<double>(out[0].bytes()) + static_cast<double>(in[1].spec().bytes())};
+    },
+    .onnx = [](onnx::Graph& g, const onnx::Values& in, const AxisAttrs& a) -> onnx::Values {
+      return {g.node("Gather", {in[0], in[1]},
+                     {in[0].spec.dtype, taken_shape(in[0].spec.shape, in[1].spec.shape, a.axis)}, {{"axis", a.axis}})};
+    },
+    .composed = no("primitive"),
+    .specs = true};
+
+// ---- concatenate: x_i [outer, d_i, inner] -> y [outer, sum of d_i, inner] -------------------------------------------
+
+Shape concatenated_shape(std::size_t count, const auto& shape_of, std::int64_t axis) {
+  Shape y = shape_of(0);
+  for (std::size_t i = 1; i < count; ++i) {
+    const Shape& next = shape_of(i);
+    bool fits = next.rank() == y.rank();
+    for (std::int64_t d = 0; fits && d < y.rank(); ++d) fits = d == axis || next[d] == y[d];
+    if (!fits)
+      throw ShapeError(
+          fmt::format("[concatenate] Cannot concatenate {} and {} along axis {}; all other sizes must be "
+                      "equal",
+                      to_string(shape_of(0)), to_string(next), axis));
+    y[axis] += next[axis];
+  }
+  return y;
+}
+
+// The part of y that input i fills, as a slice.
+SliceAttrs part_of(const Shape& y, std::int64_t axis, std::int64_t first, std::int64_t size) {
+  SliceAttrs part{.shape = y};
+  part.shape[axis] = size;
+  part.step.fill(1);
+  part.start[static_cast<std::size_t>(axis)] = first;
+  return part;
+}
+
+constexpr Record<AxisAttrs> concatenate_record{
+    .name = "concatenate",
+    .policy = CastPolicy::follow,
+    .infer = [](const Inputs& in, const AxisAttrs& a) -> Specs {
+      return Spec{in[0].dtype(), concatenated_shape(
+                                     in.size(), [&](std::size_t i) -> const Shape& { return in[i].shape(); }, a.axis)};
+    },
+    .forward =
+        [](const Call& c, const AxisAttrs& a) {
+          const Tensor& y = c.out[0];
+          const kernels::Strides strides = kernels::contiguous_strides(y.shape());
+          std::int64_t first = 0;
+          for (std::size_t i = 0; i < c.in.size(); ++i) {
+            const Tensor& x = c.in[i];
+            kernels::copy_strided(x.shape(), size_of(y.dtype()), x.bytes(), kernels::contiguous_strides(x.shape()),
+                                  element_of(y, first * strides[static_cast<std::size_t>(a.axis)]), strides);
+            first += x.shape()[a.axis];
+          }
+        },
+    .backward =
+        [](Backward& b, const AxisAttrs& a) {
+          const Tensor& g = b.grad();
+          std::int64_t first = 0;
+          for (std::size_t i = 0; i < b.inputs(); ++i) {
+            const std::int64_t size = b.input_spec(i).shape[a.axis];
+            if (b.needs(i)) b.give(i, apply<slice_record>(part_of(g.shape(), a.axis, first, size), g));
+            first += size;
+          }
+        },
+    .cost = [](const Inputs&, const Specs& out, const AxisAttrs&) -> Cost {
+      return {.flops = 0, .bytes = 2 * static_cast<double>(out[0].bytes())};
+    },
+    .onnx = [](onnx::Graph& g, const onnx::Values& in, const AxisAttrs& a) -> onnx::Values {
+      const Shape y = concatenated_shape(
+          in.size(), [&](std::size_t i) -> const Shape& { return in[i].spec.shape; }, a.axis);
+      return {g.node("Concat", in, {in[0].spec.dtype, y}, {{"axis", a.axis}})};
+    },
+    .composed = no("primitive"),
+    .specs = true};
+
+// ---- one_hot: indices [..] -> [.., K] -------------------------------------------------------------------------------
+
+struct OneHotAttrs {
+  std::int64_t classes;
+  DType dtype;
+};
+
+Shape one_hot_shape(Shape shape, const OneHotAttrs& a) {
+  shape.push_back(a.classes);
+  return shape;
+}
+
+constexpr Record<OneHotAttrs> one_hot_record{
+    .name = "one_hot",
+    .policy = CastPolicy::follow,
+    .infer = [](const Inputs& in, const OneHotAttrs& a) -> Specs {
+      require_indices("one_hot", in[0]);
+      return Spec{a.dtype, one_hot_shape(in[0].shape(), a)};
+    },
+    .forward =
+        [](const Call& c, const OneHotAttrs& a) {
+          const Tensor& indices = c.in[0];
+          check_indices("one_hot", indices, 0, a.classes);
+          kernels::one_hot(indices.dtype(), indices.bytes(), indices.size(), a.classes, a.dtype, c.out[0].bytes());
+        },
+    .backward = no("indices are integers"),
+    .cost = [](const Inputs& in, const Specs& out, const OneHotAttrs&) { return elementwise_cost(in, out, 0); },
+    .onnx = [](onnx::Graph& g, const onnx::Values& in, const OneHotAttrs& a) -> onnx::Values {
+      const onnx::Value values =
+          g.constant(concatenate(std::array{Tensor::zeros({1}, a.dtype), Tensor::ones({1}, a.dtype)}));
+      return {
+          g.node("OneHot", {in[0], g.integers({a.classes}), values}, {a.dtype, one_hot_shape(in[0].spec.shape, a)})};
+    },
+    .composed = no("primitive")};
+
+}  // namespace
+
+extern const Op *const slice_op, *const take_op, *const concatenate_op, *const one_hot_op;
+constinit const Op* const slice_op = &op_of<slice_record>;
+constinit const Op* const take_op = &op_of<take_record>;
+constinit const Op* const concatenate_op = &op_of<concatenate_record>;
+constinit const Op* const one_hot_op = &op_of<one_hot_record>;
+
+Tensor slice(const Tensor& x, std::span<const Slice> slices) {
+  if (slices.size() > static_cast<std::size_t>(x.rank()))
+    throw ShapeError(fmt::format("[slice] {} slices are more entries than shape {} has dimensions", slices.size(),
+                                 to_string(x.shape())));
+  SliceAttrs attrs;
+  for (std::int64_t d = 0; d < x.rank(); ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    resolve(at < slices.size() ? slices[at] : Slice{}, x.shape()[d], d, attrs);
+  }
+  return apply<slice_record>(attrs, x);
+}
+
+Tensor select(const Tensor& x, std::int64_t index, std::int64_t axis) {
+  const std::int64_t d = axis_of("select", axis, x.rank()), size = x.shape()[d];
+  if (index < -size || index >= size)
+    throw ShapeError(fmt::format("[select] index {} is out of range for axis {} of shape {}; it takes {} to {}", index,
+                                 d, to_string(x.shape()), -size, size - 1));
+  return squeeze(apply<slice_record>(part_of(x.shape(), d, index < 0 ? index + size : index, 1), x), d);
+}
+
+Tensor take(const Tensor& x, const Tensor& indices, std::int64_t axis) {
+  return apply<take_record>({axis_of("take", axis, x.rank())}, x, indices);
+}
+
+Tensor concatenate(std::span<const Tensor> tensors, std::int64_t axis) {
+  if (tensors.empty()) throw ShapeError("[concatenate] the list is empty; give at least one tensor");
+  const std::int64_t at = axis_of("concatenate", axis, tensors[0].rank());
+  DType dtype = tensors[0].dtype();
+  for (const Tensor& t : tensors) dtype = promote(dtype, t.dtype());
+  if (std::ranges::all_of(tensors, [&](const Tensor& t) { return t.dtype() == dtype; }))
+    return apply_list<concatenate_record>({at}, tensors);
+  std::vector<Tensor> promoted;
+  for (const Tensor& t : tensors) promoted.push_back(cast(t, dtype));
+  return apply_list<concatenate_record>({at}, promoted);
+}
+
+Tensor stack(std::span<const Tensor> tensors, std::int64_t axis) {
+  if (tensors.empty()) throw ShapeError("[stack] the list is empty; give at least one tensor");
+  std::vector<Tensor> expanded;
+  for (const Tensor& t : tensors) {
+    if (t.shape() != tensors[0].shape())
+      throw ShapeError(fmt::format("[stack] Cannot concatenate {} and {} along a new axis; all must have one shape",
+                                   to_string(tensors[0].shape()), to_string(t.shape())));
+    expanded.push_back(expand_dims(t, axis));
+  }
+  return concatenate(expanded, axis < 0 ? axis + expanded[0].rank() : axis);
+}
+
+Tensor one_hot(const Tensor& indices, std::int64_t classes, DType dtype) {
+  if (classes <= 0) throw ShapeError(fmt::format("[one_hot] {} classes; there must be at least one", classes));
+  return apply<one_hot_record>({classes, dtype}, indices);
+}
+
+}  // namespace everyo::inline v1
