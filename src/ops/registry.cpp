@@ -37,14 +37,81 @@ extern const Op* const dropout_op;
 extern const Op* const matmul_op;
 extern const Op* const linear_op;
 extern const Op* const linear_activation_op;
+extern const Op* const sum_op;
+extern const Op* const mean_op;
+extern const Op* const max_op;
+extern const Op* const min_op;
+extern const Op* const argmax_op;
+extern const Op* const softmax_op;
+extern const Op* const log_softmax_op;
+extern const Op* const cross_entropy_op;
+extern const Op* const cross_entropy_few_op;
+extern const Op* const cross_entropy_soft_op;
+extern const Op* const mse_loss_op;
+extern const Op* const mae_loss_op;
+extern const Op* const bce_with_logits_loss_op;
+extern const Op* const bce_loss_op;
+extern const Op* const reshape_op;
+extern const Op* const transpose_op;
+extern const Op* const broadcast_to_op;
+extern const Op* const slice_op;
+extern const Op* const take_op;
+extern const Op* const concatenate_op;
+extern const Op* const one_hot_op;
 
 std::span<const Op* const> ops() {
   static const std::array list{
-      add_op,        subtract_op,   multiply_op, divide_op,  maximum_op,   minimum_op,
-      scale_op,      reciprocal_op, negative_op, equal_op,   not_equal_op, less_op,
-      less_equal_op, where_op,      exp_op,      log_op,     sqrt_op,      abs_op,
-      clip_op,       power_op,      relu_op,     sigmoid_op, tanh_op,      gelu_op,
-      silu_op,       cast_op,       dropout_op,  matmul_op,  linear_op,    linear_activation_op,
+      add_op,
+      subtract_op,
+      multiply_op,
+      divide_op,
+      maximum_op,
+      minimum_op,
+      scale_op,
+      reciprocal_op,
+      negative_op,
+      equal_op,
+      not_equal_op,
+      less_op,
+      less_equal_op,
+      where_op,
+      exp_op,
+      log_op,
+      sqrt_op,
+      abs_op,
+      clip_op,
+      power_op,
+      relu_op,
+      sigmoid_op,
+      tanh_op,
+      gelu_op,
+      silu_op,
+      cast_op,
+      dropout_op,
+      matmul_op,
+      linear_op,
+      linear_activation_op,
+      sum_op,
+      mean_op,
+      max_op,
+      min_op,
+      argmax_op,
+      softmax_op,
+      log_softmax_op,
+      cross_entropy_op,
+      cross_entropy_few_op,
+      cross_entropy_soft_op,
+      mse_loss_op,
+      mae_loss_op,
+      bce_with_logits_loss_op,
+      bce_loss_op,
+      reshape_op,
+      transpose_op,
+      broadcast_to_op,
+      slice_op,
+      take_op,
+      concatenate_op,
+      one_hot_op,
   };
   return list;
 }
