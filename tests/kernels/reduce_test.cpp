@@ -77,7 +77,7 @@ TYPED_TEST(ReduceFloating, AnyAxesAgreeWithThePlainSum) {
                           : std::is_same_v<T, float> ? 6e-8
                                                      : finfo(dtype_v<T>).eps / 2;
   const Shape shapes[] = {{7},        {1},     {2, 3},     {5, 1, 70}, {33, 65},      {3, 4, 5, 6}, {2, 40, 3, 17},
-                          {300, 257}, {70000}, {4, 40000}, {40000, 3}, {2, 3, 30000}, {200, 30, 40}};
+                          {300, 257}, {70000}, {40000, 3}, {2, 3, 30000}, {200, 30, 40}};
   for (const Shape& shape : shapes) {
     const auto x = draws<T>(shape.elements(), 7);
     for (AxisSet axes = 0; axes < axis_bit(shape.rank()); ++axes) {
