@@ -9,6 +9,7 @@ if(TARGET everyo_cli)
   install(TARGETS everyo_cli)
 endif()
 install(FILES data/digits.csv data/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/everyo)
+install(DIRECTORY data/verify DESTINATION ${CMAKE_INSTALL_DATADIR}/everyo)
 
 get_target_property(onednn_library DNNL::dnnl IMPORTED_LOCATION_RELEASE)
 get_target_property(onednn_soname DNNL::dnnl IMPORTED_SONAME_RELEASE)
