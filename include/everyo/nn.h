@@ -1,7 +1,10 @@
 #pragma once
 // Modules: what a network is made of, its parameters, names and saved state.
 #include "everyo/nn/initialisation.h"
+#include "everyo/nn/layers.h"
+#include "everyo/nn/losses.h"
 #include "everyo/nn/metrics.h"
 #include "everyo/nn/module.h"
 #include "everyo/nn/parameter.h"
+#include "everyo/nn/sequential.h"
 #include "everyo/nn/visitor.h"
