@@ -174,7 +174,6 @@ void small_matmul(const MatmulProblem& problem, const float* a, const float* b, 
 
 void relu_in_place(float* x, std::int64_t count) {
   use_isa();
-  use_isa();
   HWY_DYNAMIC_DISPATCH(relu_each)(x, count);
 }
 

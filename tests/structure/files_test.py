@@ -20,6 +20,7 @@ ENDS_OR_PRINTS = re.compile(
     r"\b(std::)?(abort|exit|_exit|quick_exit|terminate|printf|fprintf|puts|fputs|perror)\s*\(|std::c(out|err|log)\b|<iostream>"
     r"|fmt::print\b|\bassert\s*\("
 )
+DISPATCH = re.compile(r"\bHWY_DYNAMIC_DISPATCH\s*\(")
 # Vendor names that a public header may not show.
 VENDORS = re.compile(r"\b(dnnl\w*|omp_\w+|gomp\w*|nlohmann|hwy|fmt|CLI)\b|\bHWY_\w+")
 # Written in pieces, so that this file does not hold what it looks for.
@@ -51,6 +52,11 @@ class SourceFiles(unittest.TestCase):
             self.assertEqual(lines_with(ENDS_OR_PRINTS, "f", bad), [f"f:1: {bad.strip()}"])
         for fine in ("on_exit_hook(1);", "static_assert(sizeof(int) == 4);", "// prints nothing: std::cout", "row.abort_after = 1;"):
             self.assertEqual(lines_with(ENDS_OR_PRINTS, "f", tree.without_comments(fine)), [], fine)
+
+    def test_that_dispatch_settle_the_instruction_set_first(self):
+        found = [path for path in tree.files("src", suffixes=(".cpp",))
+                 if DISPATCH.search(text := tree.without_comments(tree.read(path))) and "use_isa()" not in text]
+        self.assertFalse(found, "no call of use_isa() (kernels/isa.h) in a file that dispatches")
 
     def test_that_are_public_headers_show_no_vendor(self):
         found = []
