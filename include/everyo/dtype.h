@@ -30,12 +30,8 @@ constexpr std::size_t size_of(DType dtype) noexcept {
   }
   return 0;
 }
-constexpr bool is_floating(DType dtype) noexcept {
-  return dtype <= DType::bfloat16;
-}
-constexpr bool is_half(DType dtype) noexcept {
-  return dtype == DType::float16 || dtype == DType::bfloat16;
-}
+constexpr bool is_floating(DType dtype) noexcept { return dtype <= DType::bfloat16; }
+constexpr bool is_half(DType dtype) noexcept { return dtype == DType::float16 || dtype == DType::bfloat16; }
 
 /// "float32", …, "bool".
 EVERYO_API std::string_view name_of(DType dtype) noexcept;

@@ -19,9 +19,7 @@ constexpr float to_float(Float16 h) noexcept {
 }
 
 /// A bfloat16 is the upper half of a float: its bits are kept, those of a signalling NaN too.
-constexpr float to_float(BFloat16 b) noexcept {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(b.bits) << 16);
-}
+constexpr float to_float(BFloat16 b) noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(b.bits) << 16); }
 
 constexpr Float16 to_float16(float value) noexcept {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
@@ -67,9 +65,7 @@ constexpr float round_to_odd(double value) noexcept {
   if (static_cast<double>(std::bit_cast<float>(bits & 0x7fffffffu)) > magnitude) --bits;  // towards zero
   return std::bit_cast<float>(bits | 1u);
 }
-constexpr float round_to_odd(float value) noexcept {
-  return value;
-}
+constexpr float round_to_odd(float value) noexcept { return value; }
 constexpr float round_to_odd(std::int64_t value) noexcept {
   constexpr std::int64_t low = 0x7ff;  // a double holds the other 53 bits
   const bool exact = (value >= -(std::int64_t{1} << 53) && value <= std::int64_t{1} << 53) || (value & low) == 0;

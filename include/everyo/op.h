@@ -33,9 +33,7 @@ struct NoAttrs {};
 
 /// Bit i: input i of the op. Inputs from the 32nd on share bit 31.
 using InputMask = std::uint32_t;
-constexpr InputMask for_grad_of(auto... inputs) {
-  return ((InputMask{1} << inputs) | ... | InputMask{0});
-}
+constexpr InputMask for_grad_of(auto... inputs) { return ((InputMask{1} << inputs) | ... | InputMask{0}); }
 inline constexpr InputMask for_every_grad = ~InputMask{0};
 
 /// Which inputs and outputs the tape keeps: input k is kept when an input of inputs[k] needs a gradient; outputs
@@ -162,9 +160,7 @@ struct Reason {
     return OrReason<F>(text);
   }
 };
-constexpr Reason no(const char* why) {
-  return {why};
-}
+constexpr Reason no(const char* why) { return {why}; }
 
 /// All that is known of one op. A: a plain struct of attributes. docs/adding_an_op.md walks through one.
 template <class A = NoAttrs>

@@ -239,18 +239,10 @@ const Tensor& unpack(Node& node, Saved& saved) {
   return saved.tensor;
 }
 
-const Tensor& Backward::input(std::size_t i) const {
-  return unpack(node_, node_.saves()[i]);
-}
-const Tensor& Backward::output(std::size_t i) const {
-  return unpack(node_, node_.saves()[node_.inputs + i]);
-}
-bool Backward::needs(std::size_t input) const {
-  return !node_.edges()[input].none();
-}
-std::size_t Backward::inputs() const {
-  return node_.inputs;
-}
+const Tensor& Backward::input(std::size_t i) const { return unpack(node_, node_.saves()[i]); }
+const Tensor& Backward::output(std::size_t i) const { return unpack(node_, node_.saves()[node_.inputs + i]); }
+bool Backward::needs(std::size_t input) const { return !node_.edges()[input].none(); }
+std::size_t Backward::inputs() const { return node_.inputs; }
 bool Backward::owns_grad(std::size_t output) const {
   const Body* body = grads_[output].body();
   return body->owners() == 1 && body->storage && body->storage->owners() == 1;

@@ -9,12 +9,8 @@ namespace everyo::philox {
 using Block = std::array<std::uint32_t, 4>;
 using Key = std::array<std::uint32_t, 2>;
 
-constexpr std::uint32_t low_word(std::uint64_t value) noexcept {
-  return static_cast<std::uint32_t>(value);
-}
-constexpr std::uint32_t high_word(std::uint64_t value) noexcept {
-  return static_cast<std::uint32_t>(value >> 32);
-}
+constexpr std::uint32_t low_word(std::uint64_t value) noexcept { return static_cast<std::uint32_t>(value); }
+constexpr std::uint32_t high_word(std::uint64_t value) noexcept { return static_cast<std::uint32_t>(value >> 32); }
 
 constexpr Block philox4x32(Block counter, Key key) noexcept {
   for (int round = 0; round < 10; ++round) {
@@ -33,8 +29,6 @@ constexpr Block draws(std::uint64_t key, std::uint64_t stream, std::uint64_t blo
 }
 
 /// [0, 1), multiples of 2^-24.
-constexpr float to_uniform(std::uint32_t bits) noexcept {
-  return static_cast<float>(bits >> 8) * 0x1p-24f;
-}
+constexpr float to_uniform(std::uint32_t bits) noexcept { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
 }  // namespace everyo::philox

@@ -19,9 +19,7 @@ decltype(auto) with_index(DType dtype, const void* index, F&& f) {
   return dtype == int32 ? f(static_cast<const std::int32_t*>(index)) : f(static_cast<const std::int64_t*>(index));
 }
 
-std::int64_t from_end(std::int64_t i, std::int64_t limit) noexcept {
-  return i < 0 ? i + limit : i;
-}
+std::int64_t from_end(std::int64_t i, std::int64_t limit) noexcept { return i < 0 ? i + limit : i; }
 
 // Positions grouped by the row they name, ascending within a row: those of row r are order[first[r]..first[r + 1]).
 struct Grouped {

@@ -50,9 +50,7 @@ struct Region {
 
 }  // namespace
 
-bool in_parallel() noexcept {
-  return inside || team::in_parallel();
-}
+bool in_parallel() noexcept { return inside || team::in_parallel(); }
 
 int max_threads() noexcept {
   if (in_parallel()) return 1;
@@ -74,8 +72,6 @@ void parallel_blocks(std::int64_t count, std::int64_t grain, BlockBody body) {
 }
 
 OpenMPThreads::OpenMPThreads(int threads) noexcept : old_(team::set_openmp_threads(threads)) {}
-OpenMPThreads::~OpenMPThreads() {
-  team::set_openmp_threads(old_);
-}
+OpenMPThreads::~OpenMPThreads() { team::set_openmp_threads(old_); }
 
 }  // namespace everyo::kernels

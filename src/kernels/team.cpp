@@ -52,13 +52,9 @@ void run(int threads, void (*call)(void*, int) noexcept, void* data) {
       &team, static_cast<unsigned>(threads), 0);
 }
 
-bool in_parallel() noexcept {
-  return omp_in_parallel() != 0;
-}
+bool in_parallel() noexcept { return omp_in_parallel() != 0; }
 
-int available() noexcept {
-  return omp_get_max_threads();
-}
+int available() noexcept { return omp_get_max_threads(); }
 
 int set_openmp_threads(int threads) noexcept {
   if (threads > 1) guard_fork();
@@ -164,13 +160,9 @@ Pool& pool() {
 
 }  // namespace
 
-void run(int threads, void (*call)(void*, int) noexcept, void* data) {
-  pool().run(threads, call, data);
-}
+void run(int threads, void (*call)(void*, int) noexcept, void* data) { pool().run(threads, call, data); }
 
-bool in_parallel() noexcept {
-  return worker;
-}
+bool in_parallel() noexcept { return worker; }
 
 int available() noexcept {
   static const int count = omp_get_max_threads();  // read before set_openmp_threads changes it

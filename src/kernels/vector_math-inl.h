@@ -16,9 +16,7 @@ using F32 = hn::ScalableTag<float>;
 using VF = hn::Vec<F32>;
 using I32 = hn::RebindToSigned<F32>;
 
-HWY_INLINE VF constant(float value) {
-  return hn::Set(F32(), value);
-}
+HWY_INLINE VF constant(float value) { return hn::Set(F32(), value); }
 
 /// x within [low, high]; a NaN stays, on every target.
 HWY_INLINE VF clamp(VF x, VF low, VF high) {

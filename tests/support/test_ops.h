@@ -117,17 +117,9 @@ inline constexpr eo::Record<> unbind_record{
     .composed = eo::no("primitive"),
     .specs = true};
 
-inline eo::Tensor square(const eo::Tensor& x) {
-  return eo::apply<square_record>({}, x);
-}
-inline eo::Tensor scaled(const eo::Tensor& x, float by) {
-  return eo::apply<scale_record>({by}, x);
-}
-inline eo::Tensor plus(const eo::Tensor& a, const eo::Tensor& b) {
-  return eo::apply<add_all_record>({}, a, b);
-}
-inline eo::Tensor leaf(std::initializer_list<float> values) {
-  return eo::Tensor::from(values).set_requires_grad();
-}
+inline eo::Tensor square(const eo::Tensor& x) { return eo::apply<square_record>({}, x); }
+inline eo::Tensor scaled(const eo::Tensor& x, float by) { return eo::apply<scale_record>({by}, x); }
+inline eo::Tensor plus(const eo::Tensor& a, const eo::Tensor& b) { return eo::apply<add_all_record>({}, a, b); }
+inline eo::Tensor leaf(std::initializer_list<float> values) { return eo::Tensor::from(values).set_requires_grad(); }
 
 }  // namespace everyo_test
