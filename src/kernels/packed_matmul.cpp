@@ -46,7 +46,6 @@ HWY_NOINLINE void tile(const F* HWY_RESTRICT a, std::int64_t a_row, const F* HWY
     left_sum[m] = from ? hn::LoadU(d, from + m * row) : hn::Zero(d);
     right_sum[m] = from ? hn::LoadU(d, from + m * row + n) : hn::Zero(d);
   }
-#pragma GCC unroll 4
   for (std::int64_t k = 0; k < depth; ++k) {
     const V left = hn::Load(d, b + k * 2 * n), right = hn::Load(d, b + k * 2 * n + n);
     hwy::Prefetch(b + (k + 16) * 2 * n);
@@ -65,15 +64,16 @@ HWY_NOINLINE void tile(const F* HWY_RESTRICT a, std::int64_t a_row, const F* HWY
   }
 }
 
+// Tiles have even numbers of rows; only the last rows of C may be odd, and then the row too much is never stored.
 template <bool a_as_rows, class F>
 HWY_INLINE void tile_of(std::int64_t rows, const F* a, std::int64_t a_row, const F* b, std::int64_t depth,
                         const F* from, F* to, std::int64_t row) {
   [&]<std::size_t... i>(std::index_sequence<i...>) HWY_ATTR {
     constexpr void (*tiles[])(const F*, std::int64_t, const F*, std::int64_t, const F*, F*,
-                              std::int64_t) = {&tile<static_cast<std::int64_t>(i) + 1, a_as_rows, F>...};
-    tiles[rows - 1](a, a_row, b, depth, from, to, row);
+                              std::int64_t) = {&tile<2 * (static_cast<std::int64_t>(i) + 1), a_as_rows, F>...};
+    tiles[(rows - 1) / 2](a, a_row, b, depth, from, to, row);
   }
-  (std::make_index_sequence<most_rows>());
+  (std::make_index_sequence<most_rows / 2>());
 }
 
 template <class T>
@@ -116,8 +116,10 @@ class Product {
   }
 
  private:
-  // First row of a panel: the rows are spread evenly, so that no panel is much shorter than the others.
-  [[nodiscard]] std::int64_t first_row(std::int64_t panel) const { return p_.m * panel / row_panels_; }
+  // First row of a panel: pairs of rows are spread evenly, so that no panel is much shorter than the others.
+  [[nodiscard]] std::int64_t first_row(std::int64_t panel) const {
+    return std::min(p_.m, ceil_div(p_.m, 2) * panel / row_panels_ * 2);
+  }
   [[nodiscard]] F* b_panel(std::int64_t k, std::int64_t panel) const {
     const std::int64_t depth = std::min(depth_, round_up(p_.k - k, lanes_n));
     return packed_b_ + k * column_panels_ * columns_n + panel * depth * columns_n;
@@ -138,6 +140,7 @@ class Product {
     const std::int64_t m = first_row(panel), rows = first_row(end) - m;
     if (!p_.transpose_a) {
       copy_rows(a_ + m * p_.k + k, p_.k, rows, depth, to, a_row, round_up(depth, lanes_n));
+      std::fill_n(to + rows * a_row, depth, F{});  // the row too much of an odd last panel
       return;
     }
     for (std::int64_t i = panel; i < end; ++i) {
@@ -151,12 +154,12 @@ class Product {
   void run_block(std::int64_t row_first, std::int64_t row_end, std::int64_t column_first, std::int64_t column_end) {
     const std::int64_t m = first_row(row_first), rows = first_row(row_end) - m;
     const std::int64_t a_row = depth_ + 16;  // not a power of two: the rows of a tile would share cache sets
-    const std::int64_t a_size = p_.transpose_a ? (row_end - row_first) * row_panel * depth_ : rows * a_row;
+    const std::int64_t a_size = p_.transpose_a ? (row_end - row_first) * row_panel * depth_ : (rows + 1) * a_row;
     const Scratch<F> packed(a_size);
     F* a = packed.data();
     const bool one_pass = depth_ >= p_.k;
     const std::int64_t sums_row = one_pass ? columns_n : (column_end - column_first) * columns_n;
-    const Scratch<F> partial(sums_row * (one_pass ? most_rows : rows));
+    const Scratch<F> partial(sums_row * (one_pass ? most_rows : rows + 1));
     F* sums = partial.data();
     for (std::int64_t k = 0; k < p_.k; k += depth_) {
       const std::int64_t depth = std::min(depth_, p_.k - k);
