@@ -1,0 +1,55 @@
+#include <gmock/gmock.h>
+
+#include "everyo/ops.h"
+#include "everyo/random.h"
+#include "everyo/train.h"
+
+namespace everyo {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Factory, MlpHasTheShapesAndSeedsItSays) {
+  const auto model = make_model("mlp", {.inputs = 64, .classes = 10, .seed = 7});
+  const auto named = model->named_parameters();
+  ASSERT_EQ(named.size(), 6u);
+  EXPECT_EQ(named[0].first, "0.weight");
+  EXPECT_EQ(named[0].second.shape(), (Shape{64, 128}));
+  EXPECT_EQ(named[2].second.shape(), (Shape{128, 64}));
+  EXPECT_EQ(named[4].second.shape(), (Shape{64, 10}));
+  // layer i draws from seed + i, whichever model it stands in
+  for (const std::size_t layer : {0u, 1u, 2u}) {
+    const Tensor& weight = named[2 * layer].second;
+    const Linear alone(weight.shape()[0], weight.shape()[1], {.seed = 7 + layer});
+    EXPECT_EQ(alone.weight.tensor().to_vector(), weight.to_vector()) << layer;
+  }
+  EXPECT_EQ(model->forward_any(Tensor::zeros({3, 64})).shape(), (Shape{3, 10}));
+}
+
+TEST(Factory, UnknownNamesAreListed) {
+  try {
+    make_model("resnet");
+    FAIL();
+  } catch (const ValueError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("unknown model 'resnet'; known: mlp"));
+  }
+  Linear layer(2, 2, {.seed = 0});
+  try {
+    make_optimizer("lion", layer.parameters());
+    FAIL();
+  } catch (const ValueError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("unknown optimizer 'lion'; known: sgd, adam, adamw"));
+  }
+}
+
+TEST(Factory, EveryNameItTellsWorks) {
+  for (const std::string& name : model_names()) EXPECT_GT(make_model(name)->num_parameters(), 0) << name;
+  for (const std::string& name : optimizer_names()) {
+    Linear layer(2, 2, {.seed = 0});
+    EXPECT_GT(make_optimizer(name, layer.parameters())->lr(), 0) << name;
+    EXPECT_EQ(make_optimizer(name, layer.parameters(), 0.25)->lr(), 0.25) << name;
+  }
+}
+
+}  // namespace
+}  // namespace everyo

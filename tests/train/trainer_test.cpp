@@ -1,0 +1,257 @@
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "everyo/context.h"
+#include "everyo/events.h"
+#include "everyo/ops.h"
+#include "everyo/train.h"
+
+namespace everyo {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const LossFunction& loss_of_labels() {
+  static const LossFunction loss = [](const Tensor& logits, const Tensor& labels) {
+    return cross_entropy(logits, labels);
+  };
+  return loss;
+}
+
+/// Two classes that a line separates: features [n, 2], labels [n].
+ArrayDataset two_classes(std::int64_t n) {
+  std::vector<float> x;
+  std::vector<std::int64_t> y;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double angle = 0.7 * static_cast<double>(i);
+    const std::int64_t label = i % 2;
+    x.push_back(static_cast<float>(std::cos(angle) + (label == 0 ? 2 : -2)));
+    x.push_back(static_cast<float>(std::sin(angle)));
+    y.push_back(label);
+  }
+  return {Tensor::from<float>(x, {n, 2}), Tensor::from<std::int64_t>(y, {n})};
+}
+
+Sequential small_net(std::uint64_t seed = 0) {
+  return Sequential{Linear(2, 8, {.seed = seed}), ReLU(), Linear(8, 2, {.seed = seed + 1})};
+}
+
+TEST(Trainer, LearnsAndReportsEachEpoch) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 5});
+  Loader loader(two_classes(50), {.batch = 8, .shuffle = true});
+  std::vector<std::int64_t> ended;
+  const TrainResult result = trainer.fit(loader, {}, [&](const EpochMetrics& row) { ended.push_back(row.epoch); });
+  EXPECT_THAT(ended, ElementsAre(1, 2, 3, 4, 5));
+  ASSERT_EQ(result.epochs.size(), 5u);
+  EXPECT_FALSE(result.stopped);
+  EXPECT_EQ(trainer.steps(), 5 * 7);
+  EXPECT_EQ(loader.epoch(), 5);
+  for (const EpochMetrics& row : result.epochs) {
+    EXPECT_EQ(row.samples, 50);
+    EXPECT_EQ(row.learning_rate, 0.1);
+    EXPECT_GT(row.samples_per_second, 0);
+  }
+  EXPECT_LT(result.epochs[4].loss, result.epochs[0].loss);
+  EXPECT_EQ(trainer.evaluate(loader.dataset()).accuracy, 1);
+}
+
+TEST(Trainer, LossAndAccuracyAreWeightedBySamples) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  const Trainer trainer(net, optimizer, loss_of_labels());
+  const ArrayDataset data = two_classes(10);
+  const Evaluation whole = trainer.evaluate(data, 10), uneven = trainer.evaluate(data, 7);
+  EXPECT_EQ(uneven.samples, 10);
+  EXPECT_NEAR(uneven.loss, whole.loss, 1e-6);  // float32 means of 7 and of 3 rows
+  EXPECT_EQ(uneven.accuracy, whole.accuracy);
+  const Evaluation first = trainer.evaluate(data.rows(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6}));
+  const Evaluation rest = trainer.evaluate(data.rows(std::vector<std::int64_t>{7, 8, 9}));
+  EXPECT_NEAR(uneven.loss, (7 * first.loss + 3 * rest.loss) / 10, 1e-6);
+  EXPECT_GT(std::abs((first.loss + rest.loss) / 2 - whole.loss), 1e-4) << "a mean of means would not be told apart";
+}
+
+TEST(Trainer, ProgressIsCalledEachStepAndCanStop) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 3});
+  Loader loader(two_classes(20), {.batch = 8});
+  std::vector<std::int64_t> steps;
+  const TrainResult result = trainer.fit(loader, [&](const TrainProgress& p) {
+    EXPECT_EQ(p.steps, 3);
+    EXPECT_EQ(p.epochs, 3);
+    EXPECT_GE(p.seconds_left, 0);
+    steps.push_back(10 * p.epoch + p.step);
+    return steps.size() < 5;
+  });
+  EXPECT_THAT(steps, ElementsAre(11, 12, 13, 21, 22));
+  EXPECT_TRUE(result.stopped);
+  EXPECT_EQ(result.epochs.size(), 1u);
+  EXPECT_EQ(loader.epoch(), 1);
+  EXPECT_EQ(loader.position(), 16);
+}
+
+TEST(Trainer, AStoppedRunGoesOnWithTheSameBits) {
+  const ArrayDataset data = two_classes(20);
+  const auto trained = [&](bool stopped) {
+    Sequential net = small_net();
+    SGD optimizer(net.parameters(), {.lr = 0.1, .momentum = 0.9});
+    Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 3});
+    Loader loader(data, {.batch = 8, .shuffle = true, .seed = 4});
+    int calls = 0;
+    if (stopped) trainer.fit(loader, [&](const TrainProgress&) { return ++calls < 4; });
+    trainer.fit(loader);
+    std::vector<double> values;
+    for (const Tensor& p : net.parameters())
+      for (const double v : p.to_vector()) values.push_back(v);
+    return values;
+  };
+  EXPECT_EQ(trained(true), trained(false));
+}
+
+/// The message of a run that must stop for its loss.
+std::string message_of(Sequential& net, const ArrayDataset& data, const LossFunction& loss, double lr = 0.1) {
+  SGD optimizer(net.parameters(), {.lr = lr});
+  Trainer trainer(net, optimizer, loss, {.epochs = 2});
+  Loader loader(data, {.batch = 4});
+  try {
+    trainer.fit(loader);
+  } catch (const StateError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Trainer, ALossThatIsNotFiniteNamesStepAndCause) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const ArrayDataset data = two_classes(8);
+  {
+    Sequential net = small_net();
+    net.parameters()[2].write<float>()[3] = inf;
+    EXPECT_THAT(message_of(net, data, loss_of_labels()),
+                testing::AllOf(HasSubstr("[Trainer] step 1: the loss is"),
+                               HasSubstr("parameter '2.weight' is the first with a value that is not finite")));
+  }
+  {
+    Sequential net = small_net();
+    ArrayDataset bad = two_classes(8);
+    bad.features.write<float>()[2 * 5] = inf;  // in the second batch
+    EXPECT_THAT(
+        message_of(net, bad, loss_of_labels()),
+        testing::AllOf(HasSubstr("step 2: the loss is"), HasSubstr("the batch itself has values that are not")));
+  }
+  {
+    Sequential net = small_net();
+    const LossFunction overflows = [](const Tensor& logits, const Tensor&) { return mean(exp(logits * 1e4 + 1e4)); };
+    EXPECT_THAT(message_of(net, data, overflows),
+                testing::AllOf(HasSubstr("the loss is inf; all parameters are finite; '0.weight' is the first whose")));
+  }
+  {
+    Sequential net = small_net();
+    EXPECT_THAT(message_of(net, data, loss_of_labels(), 1e38),
+                testing::AllOf(HasSubstr("step 2: the loss is nan; all parameters are finite; '0.weight' is the first"),
+                               HasSubstr("try a lower learning rate")));
+  }
+}
+
+/// Notes the mode that it is called in.
+struct Spy : Module<Spy> {
+  void visit(Visitor& v) { v("inner", inner); }
+  Tensor forward(const Tensor& x) const {
+    modes->push_back(training());
+    grads->push_back(context().grad);
+    return inner(x);
+  }
+  Linear inner{2, 2, {.seed = 0}};
+  std::shared_ptr<std::vector<bool>> modes = std::make_shared<std::vector<bool>>(),
+                                     grads = std::make_shared<std::vector<bool>>();
+};
+
+// Case Y19: evaluation leaves each module in its own mode.
+TEST(Trainer, EachModulesOwnModeComesBack) {
+  Spy net;
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 1});
+  net.inner.eval();  // a frozen part
+  static_cast<void>(trainer.evaluate(two_classes(4)));
+  EXPECT_THAT(*net.modes, ElementsAre(false));
+  EXPECT_THAT(*net.grads, ElementsAre(false));
+  EXPECT_TRUE(net.training());
+  EXPECT_FALSE(net.inner.training());
+  net.eval();
+  Loader loader(two_classes(4), {.batch = 4});
+  trainer.fit(loader);
+  EXPECT_TRUE(net.modes->back());
+  EXPECT_TRUE(net.grads->back());
+  EXPECT_FALSE(net.training());
+}
+
+TEST(Trainer, DropoutIsKeyedByTheSeedAndTheStep) {
+  const auto losses = [](std::uint64_t seed) {
+    Sequential net{Linear(2, 16, {.seed = 0}), Dropout(0.5), Linear(16, 2, {.seed = 1})};
+    SGD optimizer(net.parameters(), {.lr = 1e-30});  // weights stay: only the masks differ
+    Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 2, .seed = seed});
+    Loader loader(two_classes(8), {.batch = 8});
+    std::vector<double> out;
+    for (const EpochMetrics& row : trainer.fit(loader).epochs) out.push_back(row.loss);
+    return out;
+  };
+  EXPECT_EQ(losses(1), losses(1));
+  EXPECT_NE(losses(1), losses(2));
+  EXPECT_NE(losses(1)[0], losses(1)[1]);
+}
+
+TEST(Trainer, EachStepIsAnEventWithItsParts) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 2});
+  Loader loader(two_classes(12), {.batch = 8});
+  EventRecorder recorder;
+  {
+    const Scoped<&Context::events> on(&recorder);
+    trainer.fit(loader);
+  }
+  std::map<std::string, int> counts;
+  for (const RecordedEvent& event : recorder.take()) ++counts[event.name];
+  for (const char* name : {"step", "data", "forward", "backward", "optimizer"}) EXPECT_EQ(counts[name], 4) << name;
+}
+
+TEST(Trainer, ClipsTheGlobalNorm) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 1});
+  const std::vector<double> before = net.parameters()[0].to_vector();
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 1, .clip_norm = 1e-3});
+  Loader loader(two_classes(8), {.batch = 8});
+  trainer.fit(loader);
+  const std::vector<double> after = net.parameters()[0].to_vector();
+  double moved = 0;
+  for (std::size_t i = 0; i < after.size(); ++i) moved += (after[i] - before[i]) * (after[i] - before[i]);
+  EXPECT_GT(moved, 0);
+  EXPECT_LE(std::sqrt(moved), 1.001e-3);  // one step at learning rate 1; roundings of weights near 1
+}
+
+TEST(Trainer, RefusesWhatCannotWork) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  EXPECT_THROW(Trainer(net, optimizer, loss_of_labels(), {.epochs = 0}), ValueError);
+  EXPECT_THROW(Trainer(net, optimizer, loss_of_labels(), {.clip_norm = 0}), ValueError);
+  const Trainer trainer(net, optimizer, loss_of_labels());
+  EXPECT_THROW(static_cast<void>(trainer.evaluate(ArrayDataset{})), ValueError);
+  EXPECT_THROW(static_cast<void>(trainer.evaluate(two_classes(2), 0)), ValueError);
+}
+
+TEST(CountCorrect, CountsRowsOfLogits) {
+  const Tensor logits = Tensor::from<float>({1, 2, 3, 0, 5, 5}, {3, 2});
+  EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({1, 0, 0})), 3);  // a tie: the first
+  EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({0, 1, 1})), 0);
+  EXPECT_EQ(count_correct(logits, Tensor::zeros({3})), std::nullopt);
+  EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({0, 1})), std::nullopt);
+}
+
+}  // namespace
+}  // namespace everyo
