@@ -1,0 +1,84 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace cli {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+std::int64_t milliseconds() {
+  using namespace std::chrono;
+  return duration_cast<std::chrono::milliseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+std::string bar(double part) {
+  constexpr int width = 20;
+  const int full = static_cast<int>(part * width);
+  return std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(width - full), '.');
+}
+
+}  // namespace
+
+void note_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
+bool was_interrupted() { return interrupted != 0; }
+
+std::string duration(double seconds) {
+  const auto total = static_cast<std::int64_t>(std::ceil(seconds));
+  if (total >= 3600) return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
+  if (total >= 60) return fmt::format("{} min {:02} s", total / 60, total % 60);
+  return fmt::format("{} s", total);
+}
+
+Progress::Progress() {
+  const char* name = std::getenv("TERM");
+  terminal_ = isatty(STDOUT_FILENO) != 0 && name != nullptr && std::string_view(name) != "dumb";
+}
+
+void Progress::show(const State& s) {
+  const bool epoch_done = s.step == s.steps, done = epoch_done && s.epoch == s.epochs;
+  const std::string numbers =
+      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  {:.0f} samples/s  {} left", s.epoch, s.epochs, s.loss,
+                  100 * s.accuracy, s.samples_per_second, done ? "0 s" : duration(s.seconds_left));
+  if (!terminal_) {
+    if (!epoch_done) return;
+    fmt::print("{}\n", numbers);
+    std::fflush(stdout);
+    return;
+  }
+  constexpr std::int64_t between_updates = 50;
+  const std::int64_t now = milliseconds();
+  if (now < next_update_ && !done) return;
+  next_update_ = now + between_updates;
+  const double part = (static_cast<double>(s.epoch - 1) + static_cast<double>(s.step) / static_cast<double>(s.steps)) /
+                      static_cast<double>(s.epochs);
+  fmt::print("\r\033[K[{}] {}", bar(part), numbers);
+  line_open_ = true;
+  if (done) {
+    fmt::print("\n");
+    line_open_ = false;
+  }
+  std::fflush(stdout);
+}
+
+void Progress::clear() {
+  if (!line_open_) return;
+  fmt::print("\r\033[K");
+  std::fflush(stdout);
+  line_open_ = false;
+}
+
+}  // namespace cli

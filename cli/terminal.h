@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace cli {
+
+/// Shows where a run stands: one line that is written over on a terminal, a line for each epoch otherwise.
+class Progress {
+ public:
+  Progress();
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  struct State {
+    std::int64_t epoch, epochs, step, steps;
+    double loss, accuracy, samples_per_second, seconds_left;
+  };
+  void show(const State& state);
+  /// Removes the unfinished line, so that something else can be printed.
+  void clear();
+
+ private:
+  bool terminal_;
+  bool line_open_ = false;
+  std::int64_t next_update_ = 0;  // milliseconds of the steady clock
+};
+
+/// "1 h 02 min", "3 min 05 s", "12 s".
+std::string duration(double seconds);
+
+/// From here on the first SIGINT is noted instead of ending the program; a second one ends it.
+void note_interrupts();
+bool was_interrupted();
+
+}  // namespace cli

@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/command.h"
+#include "everyo/verify.h"
+
+namespace cli {
+namespace {
+
+struct Choices {
+  std::string topic;
+  bool prove = false;
+};
+
+nlohmann::json number_or_list(const std::vector<double>& values) {
+  // JSON has no NaN and no infinity; what is neither stays a number.
+  const auto one = [](double v) -> nlohmann::json {
+    if (v != v || v - v != 0) return fmt::format("{}", v);
+    return v;
+  };
+  if (values.size() == 1) return one(values[0]);
+  nlohmann::json list = nlohmann::json::array();
+  for (const double v : values) list.push_back(one(v));
+  return list;
+}
+
+nlohmann::json to_json(const everyo::verify::Outcome& o) {
+  nlohmann::json row{{"requirement", o.requirement},
+                     {"what", o.what},
+                     {"reference", number_or_list(o.figure.reference)},
+                     {"measured", number_or_list(o.measured)},
+                     {"tolerance", o.figure.tolerance},
+                     {"pass", o.pass},
+                     {"sabotage", o.sabotage},
+                     {"sabotaged_pass", nullptr}};
+  if (o.sabotaged_pass) row["sabotaged_pass"] = *o.sabotaged_pass;
+  if (!o.error.empty()) row["error"] = o.error;
+  return row;
+}
+
+std::string shown(const std::vector<double>& values) {
+  std::string text;
+  for (const double v : values) text += fmt::format("{}{:.4g}", text.empty() ? "" : "  ", v);
+  return text;
+}
+
+void print(const everyo::verify::Outcome& o) {
+  fmt::print("{}  {:<4} {}\n", o.pass ? "PASS" : "FAIL", o.requirement, o.what);
+  fmt::print("        reference  {}\n", shown(o.figure.reference));
+  fmt::print("        measured   {}   (tolerance {:.3g}: {})\n", shown(o.measured), o.figure.tolerance,
+             o.figure.reason);
+  if (!o.note.empty()) fmt::print("        meaning    {}\n", o.note);
+  if (o.sabotaged_pass)
+    fmt::print("        sabotaged  {}   {}: {}\n", shown(o.sabotaged), *o.sabotaged_pass ? "NOT FOUND" : "found",
+               o.sabotage);
+  if (!o.error.empty()) fmt::print("        error      {}\n", o.error);
+}
+
+int verify(const Common& common, const Choices& choices) {
+  std::vector<std::string> topics = everyo::verify::topics();
+  if (!choices.topic.empty()) topics = {choices.topic};
+  nlohmann::json rows = nlohmann::json::array();
+  int passed = 0, found = 0, good = 0, total = 0;
+  for (const std::string& topic : topics) {
+    for (const everyo::verify::Check& check : everyo::verify::checks(topic)) {
+      const everyo::verify::Outcome outcome = everyo::verify::run(check, {.prove = choices.prove});
+      print(outcome);
+      rows.push_back(to_json(outcome));
+      passed += outcome.pass ? 1 : 0;
+      found += outcome.sabotaged_pass.value_or(true) ? 0 : 1;
+      good += outcome.good() ? 1 : 0;
+      ++total;
+    }
+  }
+  fmt::print("{} of {} checks pass", passed, total);
+  if (choices.prove) fmt::print("; {} of {} sabotages are found", found, total);
+  fmt::print("\n");
+  if (common.json) print_json(rows);
+  return good == total ? success : failure;
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& program, Common& common) {
+  CLI::App* app = program.add_subcommand("verify", "check the library's promises on this machine");
+  const auto choices = std::make_shared<Choices>();
+  app->add_option("topic", choices->topic, "all without it")->check(one_of(everyo::verify::topics()));
+  app->add_flag("--prove", choices->prove, "put a fault into each check, too: it must be found");
+  return {app, [&common, choices] { return verify(common, *choices); }};
+}
+
+}  // namespace cli

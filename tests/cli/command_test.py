@@ -1,0 +1,250 @@
+"""The command from outside: exit codes, messages, the last line under --json, what it writes, and how fast it starts."""
+
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+COMMAND = os.environ.get("EVERYO_COMMAND", str(pathlib.Path(__file__).parents[2] / "build" / "everyo"))
+SANITIZED = bool(os.environ.get("EVERYO_SANITIZE"))
+FILES = {"model.safetensors", "config.json", "metrics.jsonl"}
+
+
+def run(*arguments, **options):
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def last_json(result):
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def usage_of(*arguments):
+    """Standard error of a call that must fail as wrong usage, and print nothing else."""
+    result = run(*arguments)
+    assert result.returncode == 2, (arguments, result)
+    assert result.stdout == "", result.stdout
+    return result.stderr
+
+
+class Usage(unittest.TestCase):
+    def test_help_names_the_commands_and_options(self):
+        text = run("--help")
+        self.assertEqual(text.returncode, 0)
+        for word in ("train", "doctor", "verify", "--version", "--isa", "--json"):
+            self.assertIn(word, text.stdout)
+        text = run("train", "--help").stdout
+        for word in ("--data", "--model", "--epochs", "--batch", "--optimizer", "--lr", "--seed", "--threads", "--out"):
+            self.assertIn(word, text)
+
+    @unittest.skipIf(SANITIZED, "times of a sanitized build say nothing")
+    def test_help_takes_at_most_50_ms(self):
+        times = []
+        for _ in range(10):
+            start = time.monotonic()
+            run("--help")
+            times.append(time.monotonic() - start)
+        self.assertLessEqual(min(times), 0.050)  # the fastest: other programs run beside the tests
+
+    def test_version(self):
+        result = run("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"^everyo \d+\.\d+\.\d+\n$")
+
+    def test_messages_name_the_option_the_value_and_what_is_allowed(self):
+        for arguments, words in (
+            (("train", "--epochs", "0"), ("--epochs", "'0'", "from 1 to")),
+            (("train", "--epochs", "ten"), ("--epochs", "'ten'", "whole number")),
+            (("train", "--epochs", "1e3"), ("--epochs", "'1e3'")),
+            (("train", "--batch=-5"), ("--batch", "'-5'", "from 1 to")),
+            (("train", "--lr", "0"), ("--lr", "'0'", "above 0")),
+            (("train", "--lr", "nan"), ("--lr", "'nan'")),
+            (("train", "--seed", "-1"), ("--seed",)),
+            (("train", "--optimizer", "adm"), ("--optimizer", "'adm'", "sgd, adam, adamw", "Did you mean 'adam'")),
+            (("train", "--model", "resnet"), ("--model", "'resnet'", "mlp")),
+            (("train", "--data", "mnist"), ("--data", "'mnist'", "digits")),
+            (("train", "--threads", "-2"), ("--threads",)),
+            (("train", "--epochs"), ("--epochs",)),
+            (("train", "--eopchs", "3"), ("unknown option '--eopchs'", "did you mean '--epochs'")),
+            (("train", "extra"), ("'extra'", "too many")),
+            (("--isa", "avx9", "doctor"), ("--isa", "'avx9'", "baseline, avx2, avx512")),
+            (("doctor", "--isa", "sse"), ("--isa", "'sse'")),
+            (("verify", "precison"), ("'precison'", "Did you mean 'precision'")),
+            (("trian",), ("unknown command 'trian'", "did you mean 'train'")),
+            (("--frobnicate",), ("unknown option '--frobnicate'",)),
+            ((), ("a command is needed",)),
+        ):
+            with self.subTest(arguments):
+                message = usage_of(*arguments)
+                for word in words:
+                    self.assertIn(word, message)
+
+    def test_errors_go_to_standard_error_under_json_too(self):
+        self.assertIn("--epochs", usage_of("train", "--json", "--epochs", "0"))
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.out = pathlib.Path(self.folder.name) / "runs" / "first"
+
+    def test_writes_the_run_and_ends_with_one_json_line(self):
+        result = run("train", "--data", "digits", "--model", "mlp", "--epochs", "3", "--seed", "1", "--out", self.out, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, "")
+        last = last_json(result)
+        self.assertEqual(set(last), {"test_accuracy", "test_loss", "seconds", "out", "digest"})
+        self.assertEqual(last["out"], str(self.out))
+        self.assertRegex(last["digest"], r"^[0-9a-f]{64}$")
+        self.assertGreater(last["test_accuracy"], 0.8)  # three epochs; chance is 0.1
+        self.assertEqual({p.name for p in self.out.iterdir()}, FILES)
+
+        rows = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([row["epoch"] for row in rows], [1, 2, 3])
+        for row in rows:
+            self.assertEqual(row["samples"], 1437)
+            self.assertLessEqual({"loss", "accuracy", "learning_rate", "seconds", "samples_per_second"}, set(row))
+        self.assertLess(rows[2]["loss"], rows[0]["loss"])
+        config = json.loads((self.out / "config.json").read_text())
+        self.assertEqual((config["model"]["name"], config["epochs"], config["seed"]), ("mlp", 3, 1))
+        self.assertEqual(config["digest"], last["digest"])
+        self.assertEqual(config["test_accuracy"], last["test_accuracy"])
+
+    def test_plain_lines_when_standard_output_is_no_terminal(self):
+        lines = run("train", "--epochs", "2").stdout
+        self.assertNotIn("\r", lines)
+        self.assertNotIn("\033", lines)
+        epochs = [line for line in lines.splitlines() if line.startswith("epoch ")]
+        self.assertEqual(len(epochs), 2)
+        for line in epochs:
+            self.assertRegex(line, r"^epoch \d/2  loss \d+\.\d{4}  accuracy [\d.]+ %  \d+ samples/s  .* left$")
+
+    def test_one_line_is_written_over_on_a_terminal(self):
+        parent, child = pty.openpty()
+        process = subprocess.Popen([COMMAND, "train", "--epochs", "2"], stdout=child, env={**os.environ, "TERM": "xterm"})
+        os.close(child)
+        text = b""
+        try:
+            while chunk := os.read(parent, 4096):
+                text += chunk
+        except OSError:  # the other end is closed
+            pass
+        self.assertEqual(process.wait(timeout=300), 0)
+        os.close(parent)
+        self.assertIn(b"\r\033[K[", text)
+        self.assertIn(b"[####################] epoch 2/2", text)
+
+    def test_a_seed_gives_the_same_bits_on_every_run_and_any_number_of_threads(self):
+        def digest(*arguments):
+            return last_json(run("train", "--epochs", "2", "--json", *arguments))["digest"]
+
+        first = digest("--seed", "5", "--threads", "1")
+        self.assertEqual(digest("--seed", "5", "--threads", "1"), first)
+        self.assertEqual(digest("--seed", "5", "--threads", "2"), first)
+        self.assertNotEqual(digest("--seed", "6"), first)
+
+    def test_every_optimizer_learns(self):
+        for name in ("sgd", "adam", "adamw"):
+            last = last_json(run("train", "--optimizer", name, "--epochs", "5", "--json"))
+            self.assertGreater(last["test_accuracy"], 0.85, name)
+            self.assertIsNone(last["out"])
+
+    @unittest.skipIf(SANITIZED, "three whole runs; the release build makes them")
+    def test_digits_reach_96_percent_with_the_defaults(self):
+        for seed in ("0", "1", "2"):
+            last = last_json(run("train", "--data", "digits", "--model", "mlp", "--seed", seed, "--json"))
+            self.assertGreaterEqual(last["test_accuracy"], 0.96, seed)
+
+    def test_a_loss_that_is_not_finite_names_step_and_parameter(self):
+        result = run("train", "--optimizer", "sgd", "--lr", "1e30", "--json")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"step \d+: the loss is (nan|-?inf); .*'\d\.\w+' is the first .* lower learning rate")
+
+    def test_a_folder_that_cannot_be_made_fails_before_training(self):
+        blocked = pathlib.Path(self.folder.name) / "file"
+        blocked.write_text("")
+        result = run("train", "--out", blocked / "run")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(str(blocked / "run"), result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_an_interrupt_ends_the_run_with_a_message(self):
+        process = subprocess.Popen([COMMAND, "train", "--epochs", "1000000", "--out", self.out], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.startswith("epoch 2/"):
+                break
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertRegex(message, r"interrupted in epoch \d+ of 1000000")
+        self.assertEqual({p.name for p in self.out.iterdir()}, {"metrics.jsonl"})
+        for line in (self.out / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+
+    def test_missing_data_is_an_error_that_says_where_it_was_looked_for(self):
+        result = run("train", "--epochs", "1", env={**os.environ, "EVERYO_DATA": self.folder.name})
+        self.assertEqual(result.returncode, 0)  # falls back on the data beside the build
+        (pathlib.Path(self.folder.name) / "digits.csv").write_text("1,2\n3,x\n")
+        result = run("train", "--epochs", "1", env={**os.environ, "EVERYO_DATA": self.folder.name})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("digits.csv, line 2, column 2: 'x'", result.stderr)
+
+
+class Doctor(unittest.TestCase):
+    def test_figures(self):
+        result = run("doctor", "--json", "--seconds", "0.01")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        figures = last_json(result)
+        self.assertEqual(set(figures["peak_gflops"]), {"float32", "float64", "float16", "bfloat16"})
+        self.assertTrue(all(value > 0 for value in figures["peak_gflops"].values()))
+        self.assertGreater(figures["memory_bandwidth_gbs"], 0)
+        self.assertGreaterEqual(figures["threads"], 1)
+        self.assertIn(figures["isa"]["used"], ("baseline", "avx2", "avx512"))
+        self.assertEqual(set(figures["versions"]), {"everyo", "onednn", "highway", "compiler"})
+
+    def test_caps(self):
+        figures = last_json(run("doctor", "--json", "--seconds", "0.01", "--isa", "baseline", "--threads", "1"))
+        self.assertEqual(figures["isa"]["used"], "baseline")
+        self.assertEqual(figures["threads"], 1)
+        figures = last_json(run("--isa", "baseline", "doctor", "--json", "--seconds", "0.01"))
+        self.assertEqual(figures["isa"]["used"], "baseline")
+
+
+class Verify(unittest.TestCase):
+    def test_all_pass_and_every_sabotage_is_found(self):
+        result = run("verify", "--prove", "--json")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        rows = last_json(result)
+        self.assertLessEqual({"P1", "P2", "P3a", "P14"}, {row["requirement"] for row in rows})
+        keys = {"requirement", "what", "reference", "measured", "tolerance", "pass", "sabotage", "sabotaged_pass"}
+        for row in rows:
+            self.assertEqual(set(row), keys)
+            self.assertIs(row["pass"], True, row)
+            self.assertIs(row["sabotaged_pass"], False, row)
+
+    def test_without_prove_no_sabotage_runs(self):
+        rows = last_json(run("verify", "precision", "--json"))
+        self.assertTrue(rows)
+        self.assertEqual({row["sabotaged_pass"] for row in rows}, {None})
+
+    def test_a_figure_that_is_missed_fails(self):
+        source = pathlib.Path(os.environ.get("EVERYO_SOURCE_DIR", pathlib.Path(__file__).parents[2]))
+        figures = json.loads((source / "data" / "verify" / "precision.json").read_text())
+        figures["deep_zero_in_float16"]["reference"] = 79
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "verify").mkdir()
+            (pathlib.Path(folder) / "verify" / "precision.json").write_text(json.dumps(figures))
+            result = run("verify", "--json", env={**os.environ, "EVERYO_DATA": folder})
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual([row["requirement"] for row in last_json(result) if not row["pass"]], ["P2"])
+        self.assertIn("FAIL", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
