@@ -10,7 +10,7 @@ namespace everyo::kernels {
 namespace {
 
 constexpr std::int64_t block_bytes = 131072;  // the least worth a block of its own
-constexpr std::int64_t tile = 32;             // of a transposed plane: 32 rows of one or two cache lines
+constexpr std::int64_t tile = 64;             // of a transposed plane
 
 struct Dimension {
   std::int64_t size, to, from;  // strides in elements
@@ -67,14 +67,19 @@ void copy_line(const T* from, std::int64_t from_stride, T* to, std::int64_t to_s
     for (std::int64_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
 }
 
-// Rows of `to` that are columns of `from`, a tile at a time so that either side's cache lines are used up.
+// Rows of `to` that are columns of `from`, at most `tile` of them: a tile at a time through a buffer, so that either
+// side's cache lines are touched once, whatever the distance between them.
 template <class T>
 void copy_plane(const T* from, T* to, const Dimension& rows, const Dimension& columns) {
-  for (std::int64_t r = 0; r < rows.size; r += tile)
-    for (std::int64_t c = 0; c < columns.size; c += tile)
-      for (std::int64_t i = r; i < std::min(r + tile, rows.size); ++i)
-        copy_line(from + i * rows.from + c * columns.from, columns.from, to + i * rows.to + c * columns.to, columns.to,
-                  std::min(tile, columns.size - c));
+  constexpr std::int64_t pitch = tile + 1;
+  T buffer[tile * pitch];
+  for (std::int64_t c = 0; c < columns.size; c += tile) {
+    const std::int64_t width = std::min(tile, columns.size - c);
+    for (std::int64_t j = 0; j < width; ++j)
+      copy_line(from + (c + j) * columns.from, rows.from, buffer + j * pitch, 1, rows.size);
+    for (std::int64_t i = 0; i < rows.size; ++i)
+      copy_line(buffer + i, pitch, to + i * rows.to + c * columns.to, columns.to, width);
+  }
 }
 
 template <class T>

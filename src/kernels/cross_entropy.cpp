@@ -28,6 +28,7 @@ std::int64_t label_of(const Labels& labels, std::int64_t row) {
 
 /// Rows of a part: fixed by the problem, whole blocks, at most most_parts parts.
 std::int64_t rows_of_a_part(std::int64_t rows, std::int64_t classes) {
+  if (rows * classes <= parts_elements && rows <= parts_elements) return std::max<std::int64_t>(1, rows);
   const std::int64_t enough =
       std::max(parts_elements / std::max<std::int64_t>(1, classes), (rows + most_parts - 1) / most_parts);
   return std::max<std::int64_t>(1, (enough + block_rows - 1) / block_rows) * block_rows;
@@ -70,6 +71,10 @@ KeptNorms norms_of(const LogitRows& logits, const void* norms, std::int64_t firs
   const float* shift = static_cast<const float*>(norms) + first;
   return {shift, shift + logits.rows};
 }
+template <class F>
+KeptExponentials<F> exponentials_of(const LogitRows& logits, F* kept, std::int64_t first) {
+  return {kept + first * logits.classes, kept + logits.rows * logits.classes + first};
+}
 LabelBlock label_block(const LogitRows& logits, const Labels& labels, std::int64_t first, std::int64_t end) {
   LabelBlock block;
   block.dtype = logits.dtype;
@@ -93,12 +98,23 @@ SoftBlock soft_block(const LogitRows& logits, const void* targets, std::int64_t 
 /// Of integer labels: else exponentials are kept.
 bool keeps_norms(const LogitRows& logits) { return !keeps_exponentials(logits.dtype, logits.classes, false); }
 
+/// Sum of part(begin, end) over parts of the rows, in order; they run side by side.
+template <class Part>
+double sum_parts(const LogitRows& logits, const Part& part) {
+  const std::int64_t size = rows_of_a_part(logits.rows, logits.classes);
+  if (logits.rows <= size) return part(0, logits.rows);
+  double partial[most_parts] = {};
+  parallel_for(logits.rows, size,
+               [&](std::int64_t begin, std::int64_t end) { partial[begin / size] = part(begin, end); });
+  double total = 0;
+  for (const double sum : partial) total += sum;
+  return total;
+}
+
 /// Sum over all rows of what `block_losses(first, end, loss)` writes for the block at `first`.
 template <class BlockLosses>
 double sum_blocks(const LogitRows& logits, void* row_loss, const BlockLosses& block_losses) {
-  double partial[most_parts] = {};
-  const std::int64_t part = rows_of_a_part(logits.rows, logits.classes);
-  parallel_for(logits.rows, part, [&](std::int64_t begin, std::int64_t end) {
+  return sum_parts(logits, [&](std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t first = begin; first < end; first += block_rows) {
       float loss[block_rows];
@@ -107,11 +123,8 @@ double sum_blocks(const LogitRows& logits, void* row_loss, const BlockLosses& bl
       for (std::int64_t r = 0; r < count; ++r) sum += static_cast<double>(loss[r]);
       if (row_loss != nullptr) store_losses(logits.dtype, loss, count, row_loss, first);
     }
-    partial[begin / part] = sum;
+    return sum;
   });
-  double total = 0;
-  for (const double sum : partial) total += sum;
-  return total;
 }
 
 /// body(first, end, scale) for every block, side by side.
@@ -152,20 +165,15 @@ DoubleNorm kept_norm(const LogitRows& logits, std::int64_t row, const void* norm
 /// Sum over the rows of loss(row), which also lands in row_loss.
 template <class Loss>
 double sum_double_rows(const LogitRows& logits, void* row_loss, const Loss& loss) {
-  double partial[most_parts] = {};
-  const std::int64_t part = rows_of_a_part(logits.rows, logits.classes);
-  parallel_for(logits.rows, part, [&](std::int64_t begin, std::int64_t end) {
+  return sum_parts(logits, [&](std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t r = begin; r < end; ++r) {
       const double value = loss(r);
       if (row_loss != nullptr) static_cast<double*>(row_loss)[r] = value;
       sum += value;
     }
-    partial[begin / part] = sum;
+    return sum;
   });
-  double total = 0;
-  for (const double sum : partial) total += sum;
-  return total;
 }
 template <class Body>
 void for_each_double_row(const LogitRows& logits, const Body& body) {
@@ -204,9 +212,9 @@ double cross_entropy(const LogitRows& logits, const Labels& labels, void* kept, 
   }
   return sum_blocks(logits, row_loss, [&](std::int64_t first, std::int64_t end, float* loss) {
     const LabelBlock block = label_block(logits, labels, first, end);
-    if (keeps_norms(logits)) return cross_entropy_block(block, norms_of(logits, kept, first), nullptr, loss);
+    if (keeps_norms(logits)) return cross_entropy_block(block, norms_of(logits, kept, first), {nullptr, nullptr}, loss);
     float shift[block_rows], log_sum[block_rows];
-    cross_entropy_block(block, {shift, log_sum}, static_cast<float*>(kept) + first * (logits.classes + 1), loss);
+    cross_entropy_block(block, {shift, log_sum}, exponentials_of(logits, static_cast<float*>(kept), first), loss);
   });
 }
 
@@ -240,11 +248,13 @@ void cross_entropy_backward(const LogitRows& logits, const Labels& labels, const
     });
   }
   for_each_block(logits, scale, [&](std::int64_t first, std::int64_t end, const float* scales) {
-    const bool norms = keeps_norms(logits);
-    cross_entropy_block_backward(label_block(logits, labels, first, end),
-                                 norms ? norms_of(logits, kept, first) : KeptNorms{nullptr, nullptr},
-                                 norms ? nullptr : static_cast<const float*>(kept) + first * (logits.classes + 1),
-                                 scales, row_at(logits.dtype, grad_logits, first * logits.classes));
+    const LabelBlock block = label_block(logits, labels, first, end);
+    void* const grad = row_at(logits.dtype, grad_logits, first * logits.classes);
+    if (keeps_norms(logits))
+      cross_entropy_block_backward(block, norms_of(logits, kept, first), scales, grad);
+    else
+      cross_entropy_block_backward(block, exponentials_of(logits, static_cast<const float*>(kept), first), scales,
+                                   grad);
   });
 }
 

@@ -6,9 +6,8 @@
 
 // Softmax cross-entropy over rows of logits [N, K]. Forward keeps what backward needs, in float32 (float64 for
 // float64 logits): norms [2, N], each row's greatest logit and then the logarithms of the rows' sums of
-// e^(logit - greatest); or, for integer labels and few classes, those exponentials and their sum [N, K + 1], so that
-// the gradient of a small problem needs no second exponential. Halves
-// are computed in float32.
+// e^(logit - greatest); or, for integer labels and few classes, those exponentials [N, K] and their sums [N], as [K +
+// 1, N], so that the gradient of a small problem needs no second exponential. Halves are computed in float32.
 namespace everyo::kernels {
 
 /// Integer labels [N], int64 or int32; rows whose label is `ignored` (if `ignores`) count for nothing.
@@ -37,7 +36,7 @@ constexpr bool keeps_exponentials(DType logits, std::int64_t classes, bool soft)
 }
 /// What `kept` is.
 constexpr Spec cross_entropy_kept(DType logits, std::int64_t rows, std::int64_t classes, bool soft) noexcept {
-  if (keeps_exponentials(logits, classes, soft)) return {float32, {rows, classes + 1}};
+  if (keeps_exponentials(logits, classes, soft)) return {float32, {classes + 1, rows}};
   return {logits == float64 ? float64 : float32, {2, rows}};
 }
 

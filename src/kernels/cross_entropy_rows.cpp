@@ -14,37 +14,60 @@ HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
-// norms.shift[r] = greatest logit, norms.log_sum[r] = log sum e^(logit - shift); exps, unless null, gets for each row
-// what the sum is made of and the sum.
+// norms.shift[r] = greatest logit, norms.log_sum[r] = log sum e^(logit - shift).
 template <class T>
-HWY_INLINE void normalise(const T* logits, std::int64_t rows, std::int64_t classes, const RowNorms& norms,
-                          float* exps) {
+HWY_INLINE void normalise(const T* logits, std::int64_t rows, std::int64_t classes, const RowNorms& norms) {
   HWY_ALIGN float sums[block_rows] = {};  // a whole number of vectors
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* x = logits + r * classes;
     norms.shift[r] = row_max(x, classes);
     const VF shift = constant(norms.shift[r]);
-    if (exps == nullptr) {
-      sums[r] = row_sum(classes,
-                        [&](std::int64_t k, std::int64_t lanes) HWY_ATTR { return shifted_exp(x + k, shift, lanes); });
-      continue;
-    }
-    float* kept = exps + r * (classes + 1);
-    sums[r] = row_sum(classes, [&](std::int64_t k, std::int64_t lanes) HWY_ATTR {
-      const VF e = shifted_exp(x + k, shift, lanes);
-      store_lanes(e, kept + k, lanes);
-      return e;
-    });
-    kept[classes] = sums[r];
+    sums[r] =
+        row_sum(classes, [&](std::int64_t k, std::int64_t lanes) HWY_ATTR { return shifted_exp(x + k, shift, lanes); });
   }
   for (std::int64_t r = 0; r < rows; r += float_lanes) hn::Store(log(hn::Load(F32(), sums + r)), F32(), sums + r);
   std::copy_n(sums, rows, norms.log_sum);
 }
 
+// The same for short rows, keeping the exponentials and their sums. In stages, each of independent rows, so that their
+// latencies overlap; exponentials are taken across the rows' ends, so that no lanes are wasted.
 template <class T>
-void forward_labels(const LabelBlock& block, const RowNorms& norms, float* exps, float* loss) {
+HWY_INLINE void normalise_short(const T* logits, std::int64_t rows, std::int64_t classes, const RowNorms& norms,
+                                const KeptExponentials<float>& kept) {
+  const std::int64_t count = rows * classes;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t first = r * classes;
+    norms.shift[r] = row_max(logits + first, classes);
+    const VF shift = constant(norms.shift[r]);
+    for (std::int64_t k = 0; k < classes; k += float_lanes) {
+      const VF x = hn::Sub(load_lanes(logits + first + k, std::min(float_lanes, classes - k)), shift);
+      if (first + k + float_lanes <= count)
+        hn::StoreU(x, F32(), kept.exps + first + k);  // the next row comes after
+      else
+        store_lanes(x, kept.exps + first + k, std::min(float_lanes, classes - k));
+    }
+  }
+  for (std::int64_t i = 0; i < count; i += float_lanes) {
+    const std::int64_t lanes = std::min(float_lanes, count - i);
+    store_lanes(exp_nonpositive(load_lanes(kept.exps + i, lanes)), kept.exps + i, lanes);
+  }
+  HWY_ALIGN float sums[block_rows] = {};
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* e = kept.exps + r * classes;
+    sums[r] = row_sum(classes, [&](std::int64_t k, std::int64_t lanes) HWY_ATTR { return load_lanes(e + k, lanes); });
+  }
+  std::copy_n(sums, rows, kept.sums);
+  for (std::int64_t r = 0; r < rows; r += float_lanes) hn::Store(log(hn::Load(F32(), sums + r)), F32(), sums + r);
+  std::copy_n(sums, rows, norms.log_sum);
+}
+
+template <class T>
+void forward_labels(const LabelBlock& block, const RowNorms& norms, const KeptExponentials<float>& kept, float* loss) {
   const T* logits = static_cast<const T*>(block.logits);
-  normalise(logits, block.rows, block.classes, norms, exps);
+  if (kept.exps == nullptr)
+    normalise(logits, block.rows, block.classes, norms);
+  else
+    normalise_short(logits, block.rows, block.classes, norms, kept);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const std::int64_t label = block.label[static_cast<std::size_t>(r)];
     loss[r] = label < 0 ? 0 : norms.log_sum[r] + (norms.shift[r] - widen(logits[r * block.classes + label]));
@@ -52,9 +75,8 @@ void forward_labels(const LabelBlock& block, const RowNorms& norms, float* exps,
 }
 
 template <class T>
-void backward_labels(const LabelBlock& block, const KeptNorms& norms, const float* exps, const float* scale,
-                     void* grad) {
-  const T* logits = static_cast<const T*>(block.logits);
+void backward_short(const LabelBlock& block, const KeptExponentials<const float>& kept, const float* scale,
+                    void* grad) {
   const std::int64_t classes = block.classes;
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const std::int64_t label = block.label[static_cast<std::size_t>(r)];
@@ -63,14 +85,25 @@ void backward_labels(const LabelBlock& block, const KeptNorms& norms, const floa
       std::fill_n(row, classes, T{});
       continue;
     }
-    if (exps != nullptr) {
-      const float* kept = exps + r * (classes + 1);
-      const float sum = kept[classes], factor = scale[r] / sum;
-      for (std::int64_t k = 0; k < classes; k += float_lanes) {
-        const std::int64_t lanes = std::min(float_lanes, classes - k);
-        store_lanes(hn::Mul(load_lanes(kept + k, lanes), constant(factor)), row + k, lanes);
-      }
-      row[label] = narrow<T>((kept[label] - sum) * factor);
+    const float* e = kept.exps + r * classes;
+    const float factor = scale[r] / kept.sums[r];
+    for (std::int64_t k = 0; k < classes; k += float_lanes) {
+      const std::int64_t lanes = std::min(float_lanes, classes - k);
+      store_lanes(hn::Mul(load_lanes(e + k, lanes), constant(factor)), row + k, lanes);
+    }
+    row[label] = narrow<T>((e[label] - kept.sums[r]) * factor);
+  }
+}
+
+template <class T>
+void backward_labels(const LabelBlock& block, const KeptNorms& norms, const float* scale, void* grad) {
+  const T* logits = static_cast<const T*>(block.logits);
+  const std::int64_t classes = block.classes;
+  for (std::int64_t r = 0; r < block.rows; ++r) {
+    const std::int64_t label = block.label[static_cast<std::size_t>(r)];
+    T* row = static_cast<T*>(grad) + r * classes;
+    if (label < 0) {
+      std::fill_n(row, classes, T{});
       continue;
     }
     const VF shift = constant(norms.shift[r]), log_sum = constant(norms.log_sum[r]), s = constant(scale[r]);
@@ -89,7 +122,7 @@ void backward_labels(const LabelBlock& block, const KeptNorms& norms, const floa
 template <class T>
 void forward_soft(const SoftBlock& block, const RowNorms& norms, float* loss) {
   const T *logits = static_cast<const T*>(block.logits), *targets = static_cast<const T*>(block.targets);
-  normalise(logits, block.rows, block.classes, norms, nullptr);
+  normalise(logits, block.rows, block.classes, norms);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const VF shift = constant(norms.shift[r]), log_sum = constant(norms.log_sum[r]);
     const std::int64_t row = r * block.classes;
@@ -124,22 +157,29 @@ void backward_soft(const SoftBlock& block, const KeptNorms& norms, const float* 
   }
 }
 
-void ForwardLabels(const LabelBlock& block, const RowNorms& norms, float* exps, float* loss) {
+void ForwardLabels(const LabelBlock& block, const RowNorms& norms, const KeptExponentials<float>& kept, float* loss) {
   if (block.dtype == float16)
-    forward_labels<Float16>(block, norms, exps, loss);
+    forward_labels<Float16>(block, norms, kept, loss);
   else if (block.dtype == bfloat16)
-    forward_labels<BFloat16>(block, norms, exps, loss);
+    forward_labels<BFloat16>(block, norms, kept, loss);
   else
-    forward_labels<float>(block, norms, exps, loss);
+    forward_labels<float>(block, norms, kept, loss);
 }
-void BackwardLabels(const LabelBlock& block, const KeptNorms& norms, const float* exps, const float* scale,
-                    void* grad) {
+void BackwardLabels(const LabelBlock& block, const KeptNorms& norms, const float* scale, void* grad) {
   if (block.dtype == float16)
-    backward_labels<Float16>(block, norms, exps, scale, grad);
+    backward_labels<Float16>(block, norms, scale, grad);
   else if (block.dtype == bfloat16)
-    backward_labels<BFloat16>(block, norms, exps, scale, grad);
+    backward_labels<BFloat16>(block, norms, scale, grad);
   else
-    backward_labels<float>(block, norms, exps, scale, grad);
+    backward_labels<float>(block, norms, scale, grad);
+}
+void BackwardShort(const LabelBlock& block, const KeptExponentials<const float>& kept, const float* scale, void* grad) {
+  if (block.dtype == float16)
+    backward_short<Float16>(block, kept, scale, grad);
+  else if (block.dtype == bfloat16)
+    backward_short<BFloat16>(block, kept, scale, grad);
+  else
+    backward_short<float>(block, kept, scale, grad);
 }
 void ForwardSoft(const SoftBlock& block, const RowNorms& norms, float* loss) {
   if (block.dtype == float16)
@@ -168,18 +208,24 @@ namespace everyo::kernels {
 namespace {
 HWY_EXPORT(ForwardLabels);
 HWY_EXPORT(BackwardLabels);
+HWY_EXPORT(BackwardShort);
 HWY_EXPORT(ForwardSoft);
 HWY_EXPORT(BackwardSoft);
 }  // namespace
 
-void cross_entropy_block(const LabelBlock& block, const RowNorms& norms, float* exps, float* loss) {
+void cross_entropy_block(const LabelBlock& block, const RowNorms& norms, const KeptExponentials<float>& kept,
+                         float* loss) {
   use_isa();
-  HWY_DYNAMIC_DISPATCH(ForwardLabels)(block, norms, exps, loss);
+  HWY_DYNAMIC_DISPATCH(ForwardLabels)(block, norms, kept, loss);
 }
-void cross_entropy_block_backward(const LabelBlock& block, const KeptNorms& norms, const float* exps,
+void cross_entropy_block_backward(const LabelBlock& block, const KeptNorms& norms, const float* scale, void* grad) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(BackwardLabels)(block, norms, scale, grad);
+}
+void cross_entropy_block_backward(const LabelBlock& block, const KeptExponentials<const float>& kept,
                                   const float* scale, void* grad) {
   use_isa();
-  HWY_DYNAMIC_DISPATCH(BackwardLabels)(block, norms, exps, scale, grad);
+  HWY_DYNAMIC_DISPATCH(BackwardShort)(block, kept, scale, grad);
 }
 void cross_entropy_soft_block(const SoftBlock& block, const RowNorms& norms, float* loss) {
   use_isa();

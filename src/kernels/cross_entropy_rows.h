@@ -26,11 +26,18 @@ struct LabelBlock {
   std::int64_t rows, classes;
   std::array<std::int64_t, block_rows> label;
 };
-/// Writes the norms, and loss[r] (0 for an ignored row). exps [rows, classes + 1], unless null, gets the exponentials
-/// and their sum.
-void cross_entropy_block(const LabelBlock& block, const RowNorms& norms, float* exps, float* loss);
-/// From exps when that is not null, else from the norms.
-void cross_entropy_block_backward(const LabelBlock& block, const KeptNorms& norms, const float* exps,
+/// What is kept of a block of short rows: e^(logit - greatest) [rows, classes], and the rows' sums of it.
+template <class F>
+struct KeptExponentials {
+  F *exps, *sums;
+};
+
+/// Writes the norms, and loss[r] (0 for an ignored row); keeps the exponentials unless they are null.
+void cross_entropy_block(const LabelBlock& block, const RowNorms& norms, const KeptExponentials<float>& kept,
+                         float* loss);
+void cross_entropy_block_backward(const LabelBlock& block, const KeptNorms& norms, const float* scale, void* grad);
+/// Of short rows: the block's logits are not read.
+void cross_entropy_block_backward(const LabelBlock& block, const KeptExponentials<const float>& kept,
                                   const float* scale, void* grad);
 
 struct SoftBlock {
