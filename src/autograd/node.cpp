@@ -25,7 +25,12 @@ void Node::drop_made_values() noexcept {
 }
 
 void Node::free_saved() noexcept {
-  for (Saved& s : saves()) s = Saved{};
+  for (Saved& s : saves()) {
+    if (s.kind == Saved::Kind::none) continue;
+    s.tensor = {};
+    s.node = {};
+    s.kind = Saved::Kind::none;
+  }
   freed = true;
 }
 
@@ -149,9 +154,12 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
   node->saved = static_cast<std::uint32_t>(saved);
   node->has_specs = op.specs;
   // Everything is constructed before anything can throw.
-  for (Edge& e : node->edges()) new (&e) Edge;
-  for (Tensor& g : node->grads()) new (&g) Tensor;
-  for (Saved& s : node->saves()) new (&s) Saved;
+  const std::span<Edge> edges = node->edges();
+  const std::span<Tensor> grads = node->grads();
+  const std::span<Saved> saves = node->saves();
+  std::uninitialized_value_construct(edges.begin(), edges.end());
+  std::uninitialized_value_construct(grads.begin(), grads.end());
+  std::uninitialized_value_construct(saves.begin(), saves.end());
   if (op.copy_attrs)
     op.copy_attrs(node->attrs(), attrs);
   else if (op.attrs_size != 0)
@@ -161,7 +169,6 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
 
   connect(op, *node, in);
   const InputMask wanted = op.opaque ? for_every_grad : needs;
-  const std::span<Saved> saves = node->saves();
   for (std::size_t i = 0; i < in.size(); ++i)
     if (((i < 4 ? op.saves.inputs[i] : op.saves.rest_inputs) & wanted) != 0) save_input(saves[i], *in[i]);
   for (std::size_t k = 0; k < out.size(); ++k) {
