@@ -24,28 +24,33 @@ struct Choices {
   std::optional<double> lr;
 };
 
-/// The folder of a run: metrics.jsonl grows a line an epoch; config.json and model.safetensors come at the end.
+/// The folder of a run. metrics.jsonl grows a line an epoch; model.safetensors, then config.json come at the end, so a
+/// folder with a config.json holds a whole run and one without it the remains of a run that stopped.
 class RunFolder {
  public:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code error;
     std::filesystem::create_directories(path_, error);
-    if (error) throw everyo::FileError(fmt::format("--out {}: cannot be made: {}", path_.string(), error.message()));
-    metrics_.open(path_ / "metrics.jsonl", std::ios::trunc);
-    check(metrics_, "metrics.jsonl");
+    if (!error) std::filesystem::remove(path_ / config_name, error);  // of an earlier run
+    if (error) throw everyo::FileError(fmt::format("--out {}: cannot be used: {}", path_.string(), error.message()));
+    metrics_.open(path_ / metrics_name, std::ios::trunc);
+    check(metrics_, metrics_name);
   }
   void add_metrics(const nlohmann::json& row) {
     metrics_ << row.dump() << '\n' << std::flush;
-    check(metrics_, "metrics.jsonl");
+    check(metrics_, metrics_name);
   }
   void save(everyo::ModuleBase& model, const nlohmann::json& config) {
     everyo::save_safetensors(path_ / "model.safetensors", model.state_dict());
-    std::ofstream file(path_ / "config.json", std::ios::trunc);
+    const std::filesystem::path unfinished = path_ / fmt::format("{}.part", config_name);
+    std::ofstream file(unfinished, std::ios::trunc);
     file << config.dump(2) << '\n' << std::flush;
-    check(file, "config.json");
+    check(file, config_name);
+    std::filesystem::rename(unfinished, path_ / config_name);
   }
 
  private:
+  static constexpr const char *config_name = "config.json", *metrics_name = "metrics.jsonl";
   void check(const std::ofstream& file, std::string_view name) const {
     if (!file) throw everyo::FileError(fmt::format("--out {}: {} cannot be written", path_.string(), name));
   }

@@ -174,6 +174,8 @@ class Train(unittest.TestCase):
         self.assertEqual(result.stdout, "")
 
     def test_an_interrupt_ends_the_run_with_a_message(self):
+        self.assertEqual(run("train", "--epochs", "1", "--out", self.out).returncode, 0)
+        self.assertEqual({p.name for p in self.out.iterdir()}, FILES)
         process = subprocess.Popen([COMMAND, "train", "--epochs", "1000000", "--out", self.out], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
@@ -183,7 +185,7 @@ class Train(unittest.TestCase):
         _, message = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertRegex(message, r"interrupted in epoch \d+ of 1000000")
-        self.assertEqual({p.name for p in self.out.iterdir()}, {"metrics.jsonl"})
+        self.assertEqual({p.name for p in self.out.iterdir()}, FILES - {"config.json"})  # the earlier run's model is left
         for line in (self.out / "metrics.jsonl").read_text().splitlines():
             json.loads(line)
 
