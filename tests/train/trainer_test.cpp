@@ -6,6 +6,7 @@
 
 #include "everyo/context.h"
 #include "everyo/events.h"
+#include "everyo/memory.h"
 #include "everyo/ops.h"
 #include "everyo/train.h"
 
@@ -233,6 +234,16 @@ TEST(Trainer, ClipsTheGlobalNorm) {
   for (std::size_t i = 0; i < after.size(); ++i) moved += (after[i] - before[i]) * (after[i] - before[i]);
   EXPECT_GT(moved, 0);
   EXPECT_LE(std::sqrt(moved), 1.001e-3);  // one step at learning rate 1; roundings of weights near 1
+}
+
+TEST(Trainer, SteadyTrainingAsksTheSystemForNoMemory) {
+  Sequential net = small_net();
+  Adam optimizer(net.parameters(), {});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 4});
+  Loader loader(two_classes(40), {.batch = 8, .shuffle = true});
+  std::vector<std::uint64_t> asked;
+  trainer.fit(loader, {}, [&](const EpochMetrics&) { asked.push_back(memory::report().system_allocations); });
+  EXPECT_EQ(asked[1], asked[3]);
 }
 
 TEST(Trainer, RefusesWhatCannotWork) {
