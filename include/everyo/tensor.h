@@ -91,14 +91,15 @@ class EVERYO_API Tensor {
                        std::function<void()> deleter = {});
 
   [[nodiscard]] bool defined() const noexcept { return static_cast<bool>(body_); }
-  [[nodiscard]] const Shape& shape() const noexcept { return body_->shape; }
-  [[nodiscard]] std::int64_t rank() const noexcept { return body_->shape.rank(); }
-  [[nodiscard]] std::int64_t size() const noexcept { return body_->shape.elements(); }
-  [[nodiscard]] DType dtype() const noexcept { return body_->dtype; }
-  [[nodiscard]] Spec spec() const noexcept { return {body_->dtype, body_->shape}; }
-  [[nodiscard]] bool is_meta() const noexcept { return !body_->storage; }
-  [[nodiscard]] bool requires_grad() const noexcept { return body_->requires_grad; }
-  [[nodiscard]] bool is_leaf() const noexcept { return !body_->node; }
+  // These throw StateError on an undefined tensor.
+  [[nodiscard]] const Shape& shape() const { return known().shape; }
+  [[nodiscard]] std::int64_t rank() const { return known().shape.rank(); }
+  [[nodiscard]] std::int64_t size() const { return known().shape.elements(); }
+  [[nodiscard]] DType dtype() const { return known().dtype; }
+  [[nodiscard]] Spec spec() const { return {known().dtype, body_->shape}; }
+  [[nodiscard]] bool is_meta() const { return !known().storage; }
+  [[nodiscard]] bool requires_grad() const { return known().requires_grad; }
+  [[nodiscard]] bool is_leaf() const { return !known().node; }
 
   /// Throws StateError (gradient) on a tensor an op made, and on integers: "only floating point tensors …".
   const Tensor& set_requires_grad(bool on = true) const;
@@ -148,6 +149,12 @@ class EVERYO_API Tensor {
  private:
   static Tensor copy_of(const void* data, std::size_t count, const Spec& spec);
   void check_data(DType wanted) const;
+  [[nodiscard]] const Body& known() const {
+    if (!body_) [[unlikely]]
+      refuse_undefined();
+    return *body_;
+  }
+  [[noreturn]] static void refuse_undefined();
 
   Ref<Body> body_;
 };

@@ -122,6 +122,10 @@ Tensor Tensor::copy() const {
   return t;
 }
 
+void Tensor::refuse_undefined() {
+  throw StateError("[Tensor] the tensor is undefined; give it a value before it is used");
+}
+
 void Tensor::check_data(DType wanted) const {
   if (wanted != dtype()) [[unlikely]]
     throw DTypeError(
