@@ -221,6 +221,18 @@ void binary(Binary op, DType dtype, const BroadcastPlan<2>& plan, const void* a,
   if (run != nullptr) run_all(plan, run, size_of(dtype), a, b, size_of(dtype), out);
 }
 
+void binary(Binary op, DType dtype, std::int64_t n, const void* a, const void* b, void* out) {
+  use_isa();
+  const BinaryRun run = is_floating(dtype) ? HWY_DYNAMIC_DISPATCH(vector_run)(op, dtype, Repeated::none)
+                                           : integer_run(op, dtype, Repeated::none);
+  if (run == nullptr) return;
+  const std::size_t size = size_of(dtype);
+  parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
+    run(at(a, begin, size), at(b, begin, size), static_cast<std::byte*>(out) + static_cast<std::size_t>(begin) * size,
+        static_cast<std::size_t>(end - begin));
+  });
+}
+
 void compare(Comparison op, DType dtype, const BroadcastPlan<2>& plan, const void* a, const void* b, bool* out) {
   run_all(plan, comparison_run(op, dtype, repeated_in(plan)), size_of(dtype), a, b, sizeof(bool), out);
 }

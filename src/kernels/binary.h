@@ -14,6 +14,9 @@ enum class Binary : std::uint8_t { add, subtract, multiply, divide, maximum, min
 /// out[plan.elements] = a op b. Integers modulo 2^bits. Not for integers: divide; for bool: subtract.
 void binary(Binary op, DType dtype, const BroadcastPlan<2>& plan, const void* a, const void* b, void* out);
 
+/// The same for operands of one shape, n elements.
+void binary(Binary op, DType dtype, std::int64_t n, const void* a, const void* b, void* out);
+
 /// <= and >= are the others with the operands exchanged. Comparisons with NaN are false, but not_equal.
 enum class Comparison : std::uint8_t { equal, not_equal, less, less_equal };
 

@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::size_t piece = 256;  // draws made at once; a multiple of a vector's
 
-/// bits[piece] = draws 4 * block … of the key.
-void draw(DropoutKey key, std::uint64_t block, std::uint32_t* bits) {
+/// bits[count] = draws 4 * block … of the key, and up to the next full vectors.
+void draw(DropoutKey key, std::uint64_t block, std::uint32_t* bits, std::size_t count) {
 #if HWY_TARGET == HWY_SCALAR
-  for (std::size_t i = 0; i < piece; i += 4) {
+  for (std::size_t i = 0; i < count; i += 4) {
     const philox::Block four = philox::draws(key.key, key.stream, block + i / 4);
     std::copy(four.begin(), four.end(), bits + i);
   }
@@ -33,7 +33,7 @@ void draw(DropoutKey key, std::uint64_t block, std::uint32_t* bits) {
   const auto low = hn::Set(d, 0xffffffffu);
   const auto times = [&](auto a, std::uint32_t b)
                          HWY_ATTR { return hn::MulEven(hn::BitCast(words, a), hn::Set(words, b)); };
-  for (std::size_t i = 0; i < piece; i += 4 * hn::Lanes(d)) {
+  for (std::size_t i = 0; i < count; i += 4 * hn::Lanes(d)) {
     const auto counter = hn::Iota(d, block + i / 4);
     auto c0 = hn::And(counter, low), c1 = hn::ShiftRight<32>(counter);
     auto c2 = hn::Set(d, philox::low_word(key.stream)), c3 = hn::Set(d, philox::high_word(key.stream));
@@ -47,12 +47,9 @@ void draw(DropoutKey key, std::uint64_t block, std::uint32_t* bits) {
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    HWY_ALIGN std::uint64_t pairs[2 * hn::MaxLanes(d)];
-    hn::StoreInterleaved2(hn::Or(c0, hn::ShiftLeft<32>(c1)), hn::Or(c2, hn::ShiftLeft<32>(c3)), d, pairs);
-    for (std::size_t k = 0; k < 2 * hn::Lanes(d); ++k) {
-      bits[i + 2 * k] = philox::low_word(pairs[k]);
-      bits[i + 2 * k + 1] = philox::high_word(pairs[k]);
-    }
+    // Little-endian: the lower word of a lane lies first.
+    hn::StoreInterleaved2(hn::Or(c0, hn::ShiftLeft<32>(c1)), hn::Or(c2, hn::ShiftLeft<32>(c3)), d,
+                          reinterpret_cast<std::uint64_t*>(bits + i));
   }
 #endif
 }
@@ -82,8 +79,9 @@ void dropout_elements(const T* x, T* y, std::size_t first, std::size_t n, Dropou
                       double scale) {
   HWY_ALIGN std::uint32_t bits[piece];
   for (std::size_t i = 0; i < n; i += piece) {
-    draw(key, (first + i) / 4, bits);
-    drop(x + i, y + i, std::min(piece, n - i), bits, threshold, scale);
+    const std::size_t count = std::min(piece, n - i);
+    draw(key, (first + i) / 4, bits, count);
+    drop(x + i, y + i, count, bits, threshold, scale);
   }
 }
 

@@ -15,9 +15,14 @@ using kernels::broadcast_plan;
 using kernels::Ternary;
 using kernels::Unary;
 
+void combine(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  if (a.shape() == b.shape()) return kernels::binary(op, a.dtype(), a.size(), a.bytes(), b.bytes(), y.bytes());
+  const auto plan = broadcast_plan<2>(y.shape(), {&a.shape(), &b.shape()});
+  kernels::binary(op, a.dtype(), plan, a.bytes(), b.bytes(), y.bytes());
+}
 Tensor combine(Binary op, const Tensor& a, const Tensor& b, const Shape& shape) {
   const Tensor y = Tensor::empty({a.dtype(), shape});
-  kernels::binary(op, a.dtype(), broadcast_plan<2>(shape, {&a.shape(), &b.shape()}), a.bytes(), b.bytes(), y.bytes());
+  combine(op, a, b, y);
   return y;
 }
 Tensor combine(Ternary op, const Tensor& g, const Tensor& a, const Tensor& b) {
@@ -101,12 +106,7 @@ constexpr Record<> binary_record(Saves saves, void (*backward)(Backward&, const 
           .policy = CastPolicy::promote,
           .saves = saves,
           .infer = [](const Inputs& in, const NoAttrs&) -> Specs { return binary_spec(name_of_op(op), in); },
-          .forward =
-              [](const Call& c, const NoAttrs&) {
-                const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0];
-                kernels::binary(op, a.dtype(), broadcast_plan<2>(y.shape(), {&a.shape(), &b.shape()}), a.bytes(),
-                                b.bytes(), y.bytes());
-              },
+          .forward = [](const Call& c, const NoAttrs&) { combine(op, c.in[0], c.in[1], c.out[0]); },
           .backward = backward,
           .cost = [](const Inputs& in, const Specs& out, const NoAttrs&) { return elementwise_cost(in, out, 1); },
           .onnx = lower_binary<op>,
