@@ -79,11 +79,37 @@ void run(const void* a_data, const void* b_data, void* out_data, std::size_t cou
   }
 }
 
+template <class T, class Op, Repeated repeated>
+void half_run(const void* a_data, const void* b_data, void* out_data, std::size_t count) {
+  const T *a = static_cast<const T*>(a_data), *b = static_cast<const T*>(b_data);
+  T* out = static_cast<T*>(out_data);
+  HWY_ALIGN float wide_a[piece];
+  HWY_ALIGN float wide_b[piece];
+  if constexpr (repeated == Repeated::first) copy_elements(a, wide_a, 1);
+  if constexpr (repeated == Repeated::second) copy_elements(b, wide_b, 1);
+  for (std::size_t i = 0; i < count; i += piece) {
+    const std::size_t n = count - i < piece ? count - i : piece;
+    if constexpr (repeated != Repeated::first) copy_elements(a + i, wide_a, n);
+    if constexpr (repeated != Repeated::second) copy_elements(b + i, wide_b, n);
+    HWY_ALIGN float wide_out[piece];
+    run<float, Op, repeated>(wide_a, wide_b, wide_out, n);
+    copy_elements(wide_out, out + i, n);
+  }
+}
+
+template <class T, class Op, Repeated repeated>
+constexpr BinaryRun run_for() {
+  if constexpr (is_half(dtype_v<T>)) {
+    return half_run<T, Op, repeated>;
+  } else {
+    return run<T, Op, repeated>;
+  }
+}
 template <class T, class Op>
 BinaryRun run_of(Repeated repeated) {
-  if (repeated == Repeated::first) return run<T, Op, Repeated::first>;
-  if (repeated == Repeated::second) return run<T, Op, Repeated::second>;
-  return run<T, Op, Repeated::none>;
+  if (repeated == Repeated::first) return run_for<T, Op, Repeated::first>();
+  if (repeated == Repeated::second) return run_for<T, Op, Repeated::second>();
+  return run_for<T, Op, Repeated::none>();
 }
 template <class T>
 BinaryRun run_of(Binary op, Repeated repeated) {
@@ -143,11 +169,34 @@ void ternary_run(const void* a_data, const void* b_data, const void* c_data, voi
     }
   }
 }
+template <class T, class Op>
+void half_ternary_run(const void* a, const void* b, const void* c, void* out, std::size_t count, unsigned repeated) {
+  HWY_ALIGN float wide[3][piece];
+  for (std::size_t i = 0; i < count; i += piece) {
+    const std::size_t n = count - i < piece ? count - i : piece;
+    unsigned k = 0;
+    for (const void* in : {a, b, c}) {
+      const bool same = (repeated >> k & 1u) != 0;
+      copy_elements(static_cast<const T*>(in) + (same ? 0 : i), wide[k++], same ? 1 : n);
+    }
+    HWY_ALIGN float wide_out[piece];
+    ternary_run<float, Op>(wide[0], wide[1], wide[2], wide_out, n, repeated);
+    copy_elements(wide_out, static_cast<T*>(out) + i, n);
+  }
+}
+template <class T, class Op>
+constexpr TernaryRun ternary_run_for() {
+  if constexpr (is_half(dtype_v<T>)) {
+    return half_ternary_run<T, Op>;
+  } else {
+    return ternary_run<T, Op>;
+  }
+}
 template <class T>
 TernaryRun run_of(Ternary op) {
-  if (op == Ternary::divisor_gradient) return ternary_run<T, DivisorGradient>;
-  if (op == Ternary::larger_gradient) return ternary_run<T, LargerGradient>;
-  return ternary_run<T, SmallerGradient>;
+  if (op == Ternary::divisor_gradient) return ternary_run_for<T, DivisorGradient>();
+  if (op == Ternary::larger_gradient) return ternary_run_for<T, LargerGradient>();
+  return ternary_run_for<T, SmallerGradient>();
 }
 
 BinaryRun vector_run(Binary op, DType dtype, Repeated repeated) {

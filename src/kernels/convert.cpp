@@ -18,18 +18,10 @@ HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
-template <class From, class To>
-void convert_vectors(const From* in, To* out, std::size_t n) {
-  const std::size_t lanes = hn::Lanes(WideTag<float>());
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) store(load(in + i), out + i);
-  if (i < n) store_part(load_part(in + i, n - i), out + i, n - i);
-}
-
-void float16_to_float32(const Float16* in, float* out, std::size_t n) { convert_vectors(in, out, n); }
-void bfloat16_to_float32(const BFloat16* in, float* out, std::size_t n) { convert_vectors(in, out, n); }
-void float32_to_float16(const float* in, Float16* out, std::size_t n) { convert_vectors(in, out, n); }
-void float32_to_bfloat16(const float* in, BFloat16* out, std::size_t n) { convert_vectors(in, out, n); }
+void float16_to_float32(const Float16* in, float* out, std::size_t n) { copy_elements(in, out, n); }
+void bfloat16_to_float32(const BFloat16* in, float* out, std::size_t n) { copy_elements(in, out, n); }
+void float32_to_float16(const float* in, Float16* out, std::size_t n) { copy_elements(in, out, n); }
+void float32_to_bfloat16(const float* in, BFloat16* out, std::size_t n) { copy_elements(in, out, n); }
 
 // One rounding an element, the same for a vector as for the scalars of the tail.
 void float32_to_float64(const float* in, double* out, std::size_t n) {

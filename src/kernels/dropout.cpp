@@ -17,8 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::size_t piece = 256;  // draws made at once; a multiple of a vector's
-
 /// bits[count] = draws 4 * block … of the key, and up to the next full vectors.
 void draw(DropoutKey key, std::uint64_t block, std::uint32_t* bits, std::size_t count) {
 #if HWY_TARGET == HWY_SCALAR
@@ -77,7 +75,7 @@ void drop(const T* x, T* y, std::size_t n, const std::uint32_t* bits, std::uint3
 template <class T>
 void dropout_elements(const T* x, T* y, std::size_t first, std::size_t n, DropoutKey key, std::uint32_t threshold,
                       double scale) {
-  HWY_ALIGN std::uint32_t bits[piece];
+  HWY_ALIGN std::uint32_t bits[piece];  // drawn at once; a multiple of a vector's
   for (std::size_t i = 0; i < n; i += piece) {
     const std::size_t count = std::min(piece, n - i);
     draw(key, (first + i) / 4, bits, count);

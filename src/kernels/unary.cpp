@@ -189,15 +189,6 @@ void backward_float(Unary op, const float* saved, const float* grad, float* grad
   with_function(op, p, RunBackward{saved, grad, grad_x, n});
 }
 
-// Halves go through float32 in pieces that stay in the cache.
-constexpr std::size_t piece = 256;
-template <class From, class To>
-void copy_elements(const From* from, To* to, std::size_t n) {
-  const std::size_t lanes = hn::Lanes(F32());
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) store(load(from + i), to + i);
-  if (i < n) store_part(load_part(from + i, n - i), to + i, n - i);
-}
 template <class T>
 void forward_half(Unary op, const T* x, T* y, std::size_t n, UnaryParameters p) {
   HWY_ALIGN float wide[piece];

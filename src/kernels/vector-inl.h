@@ -159,6 +159,17 @@ HWY_INLINE void store_part(V v, T* p, std::size_t count) {
   }
 }
 
+/// to[n] = from[n], between float and a half.
+template <class From, class To>
+HWY_NOINLINE void copy_elements(const From* from, To* to, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(WideTag<float>());
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) store(load(from + i), to + i);
+  if (i < n) store_part(load_part(from + i, n - i), to + i, n - i);
+}
+/// Halves go through float in pieces of so many elements, which stay in the cache.
+inline constexpr std::size_t piece = 256;
+
 }  // namespace everyo::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
