@@ -134,7 +134,7 @@ TEST(AdamW, DecaysTheWeightByDefault) {
   EXPECT_NEAR(p.item(), 2 * (1 - 0.1 * 0.01), float32_tolerance);
 }
 
-// cases N01, N02: eps rounded to float16 would be 0, and 0 / 0 NaN.
+// case N01: eps rounded to float16 would be 0, and 0 / 0 NaN.
 TEST(Adam, N01ZeroGradientOfAHalfParameterMovesNothing) {
   for (const eo::DType dtype : {eo::float16, eo::bfloat16}) {
     const Tensor p = slot({1, 2, 3}, dtype);
@@ -144,6 +144,23 @@ TEST(Adam, N01ZeroGradientOfAHalfParameterMovesNothing) {
       opt.step();
     }
     EXPECT_THAT(p.to_vector(), testing::ElementsAre(1, 2, 3));
+  }
+}
+
+// case N02: the others that divide by a root of squares.
+TEST(Adam, N02ZeroGradientsStayFiniteInEveryVariant) {
+  for (const eo::DType dtype : {eo::float16, eo::bfloat16}) {
+    const Tensor p = slot({1, 2, 3}, dtype), q = slot({1, 2, 3}, dtype);
+    eo::AdamW decoupled({p}, {.lr = 0.1, .weight_decay = 0});
+    eo::Adam amsgrad({q}, {.lr = 0.1, .amsgrad = true});
+    for (int t = 0; t < 3; ++t) {
+      set_grad(p, {0, 0, 0});
+      set_grad(q, {0, 0, 0});
+      decoupled.step();
+      amsgrad.step();
+    }
+    EXPECT_THAT(p.to_vector(), testing::ElementsAre(1, 2, 3));
+    EXPECT_THAT(q.to_vector(), testing::ElementsAre(1, 2, 3));
   }
 }
 
