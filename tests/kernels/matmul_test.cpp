@@ -146,7 +146,7 @@ TYPED_TEST(Matmul, GivesTheSameBitsForAnyThreadsAndAlignment) {
       const auto one = product<T>(p, 1, 0);
       for (const int threads : {2, 3, 4, 8})
         EXPECT_TRUE(same_bits(product<T>(p, threads, 0), one)) << m << " " << form << " " << threads;
-      for (const std::size_t offset : {1, 3, 5})
+      for (const std::size_t offset : {1u, 3u, 5u})
         EXPECT_TRUE(same_bits(product<T>(p, 2, offset), one)) << m << " " << form << " offset " << offset;
     }
   }
