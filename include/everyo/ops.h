@@ -33,43 +33,19 @@ EVERYO_API Tensor scale(const Tensor& x, double factor, double offset = 0);
 EVERYO_API Tensor reciprocal(const Tensor& x, double numerator = 1);
 EVERYO_API Tensor negative(const Tensor& x);
 
-inline Tensor operator+(const Tensor& a, const Tensor& b) {
-  return add(a, b);
-}
-inline Tensor operator-(const Tensor& a, const Tensor& b) {
-  return subtract(a, b);
-}
-inline Tensor operator*(const Tensor& a, const Tensor& b) {
-  return multiply(a, b);
-}
-inline Tensor operator/(const Tensor& a, const Tensor& b) {
-  return divide(a, b);
-}
-inline Tensor operator+(const Tensor& x, double y) {
-  return scale(x, 1, y);
-}
-inline Tensor operator+(double y, const Tensor& x) {
-  return scale(x, 1, y);
-}
-inline Tensor operator-(const Tensor& x, double y) {
-  return scale(x, 1, -y);
-}
-inline Tensor operator-(double y, const Tensor& x) {
-  return scale(x, -1, y);
-}
-inline Tensor operator*(const Tensor& x, double y) {
-  return scale(x, y);
-}
-inline Tensor operator*(double y, const Tensor& x) {
-  return scale(x, y);
-}
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return subtract(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return multiply(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return divide(a, b); }
+inline Tensor operator+(const Tensor& x, double y) { return scale(x, 1, y); }
+inline Tensor operator+(double y, const Tensor& x) { return scale(x, 1, y); }
+inline Tensor operator-(const Tensor& x, double y) { return scale(x, 1, -y); }
+inline Tensor operator-(double y, const Tensor& x) { return scale(x, -1, y); }
+inline Tensor operator*(const Tensor& x, double y) { return scale(x, y); }
+inline Tensor operator*(double y, const Tensor& x) { return scale(x, y); }
 EVERYO_API Tensor operator/(const Tensor& x, double y);
-inline Tensor operator/(double y, const Tensor& x) {
-  return reciprocal(x, y);
-}
-inline Tensor operator-(const Tensor& x) {
-  return negative(x);
-}
+inline Tensor operator/(double y, const Tensor& x) { return reciprocal(x, y); }
+inline Tensor operator-(const Tensor& x) { return negative(x); }
 
 // ---- comparison (all dtypes): bool, no gradient ----
 EVERYO_API Tensor equal(const Tensor& a, const Tensor& b);

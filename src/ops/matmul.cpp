@@ -109,8 +109,8 @@ void give_products(Backward& b, std::size_t i, const MatmulProblem& p, const Bat
   multiply_matrices(p, batch, left, right, each);
   if (!repeated) return b.give(i, each);
   const Tensor sum = Tensor::empty(spec);
-  kernels::reduce(kernels::ReduceKind::sum, kernels::reduce_layout(full, repeated), spec.dtype, each.bytes(), spec.dtype,
-                  sum.bytes());
+  kernels::reduce(kernels::ReduceKind::sum, kernels::reduce_layout(full, repeated), spec.dtype, each.bytes(),
+                  spec.dtype, sum.bytes());
   b.give(i, sum);
 }
 

@@ -76,7 +76,7 @@ TYPED_TEST(ReduceFloating, AnyAxesAgreeWithThePlainSum) {
   const double relative = std::is_same_v<T, double>  ? 1e-13
                           : std::is_same_v<T, float> ? 6e-8
                                                      : finfo(dtype_v<T>).eps / 2;
-  const Shape shapes[] = {{7},        {1},     {2, 3},     {5, 1, 70}, {33, 65},      {3, 4, 5, 6}, {2, 40, 3, 17},
+  const Shape shapes[] = {{7},        {1},     {2, 3},     {5, 1, 70},    {33, 65},     {3, 4, 5, 6}, {2, 40, 3, 17},
                           {300, 257}, {70000}, {40000, 3}, {2, 3, 30000}, {200, 30, 40}};
   for (const Shape& shape : shapes) {
     const auto x = draws<T>(shape.elements(), 7);
