@@ -35,7 +35,8 @@ std::int64_t rows_of_a_part(std::int64_t rows, std::int64_t classes) {
 }
 
 const void* row_at(DType dtype, const void* data, std::int64_t element) {
-  return static_cast<const std::byte*>(data) + static_cast<std::size_t>(element) * size_of(dtype);
+  return data == nullptr ? nullptr
+                         : static_cast<const std::byte*>(data) + static_cast<std::size_t>(element) * size_of(dtype);
 }
 void* row_at(DType dtype, void* data, std::int64_t element) {
   return data == nullptr ? nullptr : static_cast<std::byte*>(data) + static_cast<std::size_t>(element) * size_of(dtype);
