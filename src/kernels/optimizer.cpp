@@ -6,6 +6,7 @@
 #include "everyo/half.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
+#include "kernels/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/optimizer.cpp"
@@ -107,6 +108,94 @@ void adam_float32(const AdamTask& task, const AdamScalars& s) {
   });
 }
 
+// ---- gradients as a whole: squares summed, scaled, clipped
+constexpr std::size_t side_by_side = 32;  // sums; the same for every instruction set, so that their order is too
+
+template <class T>
+HWY_INLINE void add_squares(const T* x, hn::Vec<hn::ScalableTag<double>>* sums) {
+  const hn::ScalableTag<double> d;
+  const std::size_t lanes = hn::Lanes(d);
+  if constexpr (sizeof(T) == 2) {
+    HWY_ALIGN float wide[side_by_side];
+    const WideTag<float> df;
+    for (std::size_t i = 0; i < side_by_side; i += hn::Lanes(df)) hn::Store(load(x + i), df, wide + i);
+    add_squares<float>(wide, sums);
+  } else {
+    for (std::size_t k = 0; k < side_by_side / lanes; ++k) {
+      if constexpr (std::is_same_v<T, double>) {
+        const auto v = hn::LoadU(d, x + k * lanes);
+        sums[k] = hn::MulAdd(v, v, sums[k]);
+      } else {
+        const auto v = hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, hn::ScalableTag<double>>(), x + k * lanes));
+        sums[k] = hn::MulAdd(v, v, sums[k]);
+      }
+    }
+  }
+}
+
+template <class T>
+double squares_of(const T* x, std::size_t count) {
+  const hn::ScalableTag<double> d;
+  hn::Vec<hn::ScalableTag<double>> sums[side_by_side / hn::MaxLanes(d)];
+  for (auto& each : sums) each = hn::Zero(d);
+  std::size_t i = 0;
+  for (; i + side_by_side <= count; i += side_by_side) add_squares(x + i, sums);
+  if (i < count) {
+    T rest[side_by_side] = {};
+    std::copy(x + i, x + count, rest);
+    add_squares(rest, sums);
+  }
+  HWY_ALIGN double each[side_by_side];
+  for (std::size_t k = 0; k < side_by_side / hn::Lanes(d); ++k) hn::Store(sums[k], d, each + k * hn::Lanes(d));
+  for (std::size_t half = side_by_side / 2; half != 0; half /= 2)
+    for (std::size_t k = 0; k < half; ++k) each[k] += each[k + half];
+  return each[0];
+}
+
+// sums[block] of the blocks of `grain` elements.
+void squares_of_blocks(DType dtype, const void* values, std::int64_t size, double* sums) {
+  parallel_for(size, grain, [&](std::int64_t begin, std::int64_t end) {
+    const auto in = [&]<class T>() {
+      return squares_of(static_cast<const T*>(values) + begin, static_cast<std::size_t>(end - begin));
+    };
+    double& sum = sums[begin / grain];
+    switch (dtype) {
+      case DType::float64: sum = in.template operator()<double>(); break;
+      case DType::float16: sum = in.template operator()<Float16>(); break;
+      case DType::bfloat16: sum = in.template operator()<BFloat16>(); break;
+      default: sum = in.template operator()<float>();
+    }
+  });
+}
+
+// x = f(x) of float32 or halves, f on vectors of float.
+template <class F>
+HWY_INLINE void change_in_place(DType dtype, void* values, std::int64_t size, F f) {
+  parallel_for(size, grain, [&](std::int64_t begin, std::int64_t end) HWY_ATTR {
+    const auto in = [&]<class T>() HWY_ATTR {
+      T* const x = static_cast<T*>(values) + begin;
+      each_vector(static_cast<std::size_t>(end - begin),
+                  [&](std::size_t i, auto load_at, auto store_at) HWY_ATTR { store_at(f(load_at(x + i)), x + i); });
+    };
+    if (dtype == DType::float16)
+      in.template operator()<Float16>();
+    else if (dtype == DType::bfloat16)
+      in.template operator()<BFloat16>();
+    else
+      in.template operator()<float>();
+  });
+}
+void scale_float32(DType dtype, void* values, std::int64_t size, float factor) {
+  const auto by = hn::Set(WideTag<float>(), factor);
+  change_in_place(dtype, values, size, [by](auto x) HWY_ATTR { return hn::Mul(x, by); });
+}
+void clip_float32(DType dtype, void* values, std::int64_t size, float limit) {
+  const auto high = hn::Set(WideTag<float>(), limit), low = hn::Neg(high);
+  change_in_place(dtype, values, size, [high, low](auto x) HWY_ATTR {
+    return hn::IfThenElse(hn::Gt(x, high), high, hn::IfThenElse(hn::Lt(x, low), low, x));  // NaN stays
+  });
+}
+
 }  // namespace
 }  // namespace everyo::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -117,8 +206,11 @@ namespace {
 
 HWY_EXPORT(sgd_float32);
 HWY_EXPORT(adam_float32);
+HWY_EXPORT(squares_of_blocks);
+HWY_EXPORT(scale_float32);
+HWY_EXPORT(clip_float32);
 
-constexpr std::int64_t block = 4096;  // of a reduction: fixed, so that threads do not show
+constexpr std::int64_t grain = 1 << 15, block = 4096;  // fixed, so that threads do not show
 
 // In float64: float64 weights, or float64 state.
 template <class T, class S>
@@ -209,42 +301,29 @@ void adam(std::span<const AdamTask> tasks, const AdamScalars& s) {
 }
 
 double sum_of_squares(DType dtype, const void* values, std::int64_t size) {
+  use_isa();
+  const std::int64_t blocks = (size + grain - 1) / grain;
+  const Scratch<double> sums(blocks + 1);
+  HWY_DYNAMIC_DISPATCH(squares_of_blocks)(dtype, values, size, sums.data());
   double total = 0;
-  each_floating(dtype, [&]<class T>() {
-    const auto* x = static_cast<const T*>(values);
-    for (std::int64_t begin = 0; begin < size; begin += block) {
-      constexpr std::int64_t lanes = 8;
-      double sums[lanes] = {};
-      const std::int64_t end = std::min(size, begin + block);
-      for (std::int64_t i = begin; i < end; ++i) {
-        const double value = static_cast<double>(widen(x[i]));
-        sums[i % lanes] += value * value;
-      }
-      total += ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-    }
-  });
+  for (std::int64_t block = 0; block < blocks; ++block) total += sums.data()[block];
   return total;
 }
 
 void scale_in_place(DType dtype, void* values, std::int64_t size, double factor) {
-  each_floating(dtype, [&]<class T>() {
-    auto* x = static_cast<T*>(values);
-    using Compute = decltype(widen(T{}));
-    const auto by = static_cast<Compute>(factor);
-    for (std::int64_t i = 0; i < size; ++i) x[i] = narrow<T>(static_cast<Compute>(widen(x[i]) * by));
-  });
+  use_isa();
+  if (dtype != DType::float64)
+    return HWY_DYNAMIC_DISPATCH(scale_float32)(dtype, values, size, static_cast<float>(factor));
+  auto* x = static_cast<double*>(values);
+  for (std::int64_t i = 0; i < size; ++i) x[i] *= factor;
 }
 
 void clip_in_place(DType dtype, void* values, std::int64_t size, double limit) {
-  each_floating(dtype, [&]<class T>() {
-    auto* x = static_cast<T*>(values);
-    using Compute = decltype(widen(T{}));
-    const auto high = static_cast<Compute>(limit);
-    for (std::int64_t i = 0; i < size; ++i) {
-      const Compute value = widen(x[i]);
-      x[i] = narrow<T>(value > high ? high : value < -high ? -high : value);
-    }
-  });
+  use_isa();
+  if (dtype != DType::float64)
+    return HWY_DYNAMIC_DISPATCH(clip_float32)(dtype, values, size, static_cast<float>(limit));
+  auto* x = static_cast<double*>(values);
+  for (std::int64_t i = 0; i < size; ++i) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
 }
 
 std::int64_t first_nonfinite(DType dtype, const void* values, std::int64_t size) {

@@ -51,6 +51,7 @@ void clip_grad_value(std::span<const Tensor> parameters, double limit) {
 
 std::string first_nonfinite(std::span<const Tensor> parameters, bool values) {
   for (const Tensor& p : parameters) {
+    if (!p.defined() || !p.body()->leaf) continue;
     const Leaf& leaf = *p.body()->leaf;
     if (!values && !leaf.grad.full) continue;
     const Tensor& t = values ? p : leaf.grad.value;
