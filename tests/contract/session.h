@@ -12,9 +12,8 @@
 // Running one case of an op's samples: operands made from their description, one traced call, its gradients.
 namespace everyo_test::contract {
 
-/// Which operands want a gradient: bit i for operand i.
-using Wanted = std::uint32_t;
-inline constexpr Wanted everything = ~Wanted{0};
+/// Which operands want a gradient: bit i for operand i, of at most 64.
+using Wanted = std::uint64_t;
 
 struct Options {
   eo::DType dtype = eo::float64;  ///< of the operands that have none of their own
