@@ -39,7 +39,9 @@ HWY_INLINE VF power_of_two(V k) {
 
 /// e^x: 0 from -104 down through the subnormals, infinity from 88.73 up. Polynomial of Cephes' expf.
 HWY_INLINE VF exp(VF x) {
-  const VF limited = clamp(x, constant(-104.0f), constant(89.0f));
+  // A NaN goes through as -104: it has no place among the integers.
+  const VF low = constant(-104.0f), high = constant(89.0f);
+  const VF limited = hn::IfThenElse(hn::Gt(x, low), hn::IfThenElse(hn::Gt(x, high), high, x), low);
   const VF n = hn::Round(hn::Mul(limited, constant(1.44269504f)));
   VF r = hn::NegMulAdd(n, constant(0.693359375f), limited);  // 9 bits of ln 2: n times it is exact
   r = hn::NegMulAdd(n, constant(-2.12194440e-4f), r);

@@ -33,7 +33,11 @@ std::vector<T> draws(std::int64_t count, unsigned seed) {
   std::vector<T> values(static_cast<std::size_t>(count));
   for (T& v : values) {
     const int draw = step(engine);
-    v = narrow<T>(std::is_integral_v<T> ? static_cast<float>(draw) : static_cast<float>(draw == 0 ? 1 : draw) / 128);
+    if constexpr (std::is_integral_v<T>) {
+      v = static_cast<T>(draw);
+    } else {
+      v = narrow<T>(static_cast<float>(draw == 0 ? 1 : draw) / 128);
+    }
   }
   return values;
 }
