@@ -77,7 +77,7 @@ int main() {
                vector = Tensor::ones({4});
   const Kernel product = kernel_of([&] { matmul(row, square); }), plus = kernel_of([&] { add(row, vector); }),
                activation = kernel_of([&] { relu(row); }), average = kernel_of([&] { mean(row); }),
-               outer = kernel_of([&] { matmul(column, row); });
+               outer = kernel_of([&] { matmul(column, row); }), columns = kernel_of([&] { sum(row, {0}); });
   const auto kernels = [&] {
     for (int i = 0; i < layers; ++i) {  // forward
       product.run();
@@ -88,7 +88,7 @@ int main() {
     activation.run();  // backward: of the mean, then per layer dW, db, and dX with the mask below it
     for (int i = 0; i < layers; ++i) {
       outer.run();
-      plus.run();
+      columns.run();
       if (i + 1 < layers) {
         product.run();
         activation.run();

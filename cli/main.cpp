@@ -75,6 +75,11 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "everyo: {}: {}\n", everyo::name_of(level), message);
   });
   if (!common.isa.empty()) everyo::cap_isa(everyo::isa_of(common.isa));
+  try {
+    (void)everyo::isa();  // a bad EVERYO_ISA is wrong usage, and is said before any work
+  } catch (const everyo::ValueError& error) {
+    throw UsageError(error.what());
+  }
   const everyo::ThreadLimit threads(common.threads);
   return chosen->run();
 }

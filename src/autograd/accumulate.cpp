@@ -19,9 +19,9 @@ void accumulate(const Tensor& to, const Tensor& from, bool add) {
   });
 }
 
-GradSlot& slot_of(const Tensor& leaf) {
+GradSlot& slot_of(Body* leaf) {
   GradientSink* sink = context().gradients;
-  return sink ? sink->slot(leaf) : leaf.body()->leaf->grad;
+  return sink ? sink->slot(Tensor(Ref<Body>::share(leaf))) : leaf->leaf->grad;
 }
 
 void prepare(Tensor& value, bool full, bool external, const Spec& spec) {

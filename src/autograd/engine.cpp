@@ -28,8 +28,9 @@ struct Engine {
     }
     // A walk inside a walk (recompute) fires no ready hook, and one over hidden parameters cannot know a leaf's last
     // edge: what they touch fires at the end of the outermost walk.
-    counts_ = root->watched && !nested_ && !root->hides && !context().gradients;
-    fires_at_end_ = (nested_ || root->hides) && !context().gradients;
+    const bool hides = (root->below & Node::hides) != 0, watched = (root->below & Node::watched) != 0;
+    counts_ = watched && !nested_ && !hides && !context().gradients;
+    fires_at_end_ = (nested_ || hides) && !context().gradients;
     heap_.reserve(64);
   }
   Engine(const Engine&) = delete;
@@ -53,7 +54,7 @@ struct Engine {
       heap_.pop_back();
       visit(*node);
     }
-    for (const Tensor& leaf : tied_) sum_uses(slot_of(leaf), leaf.spec());
+    for (const Tensor& leaf : tied_) sum_uses(slot_of(leaf.body()), leaf.spec());
     if (!nested_) finish();
   }
 
@@ -69,10 +70,9 @@ struct Engine {
     if (node.hooks) [[unlikely]]
       for (auto& hook : *node.hooks)
         if (hook.before) hook.before(node.grads());
-    std::array<Tensor, 8> few;
     PoolVector<Tensor> many;
-    std::span<Tensor> given(few.data(), std::min<std::size_t>(node.inputs, few.size()));
-    if (node.inputs > few.size()) [[unlikely]] {
+    std::span<Tensor> given(few_.data(), std::min<std::size_t>(node.inputs, few_.size()));
+    if (node.inputs > few_.size()) [[unlikely]] {
       many.resize(node.inputs);
       given = many;
     }
@@ -91,6 +91,7 @@ struct Engine {
       else if (given[i].defined())
         reach_node(edges[i], given[i]);
     }
+    for (Tensor& g : given) g = {};
     for (Tensor& g : node.grads()) g = {};
     if (options_.retain_graph)
       node.drop_made_values();
@@ -108,13 +109,12 @@ struct Engine {
     Leaf& leaf = *body->leaf;
     const bool wrote = i < 64 && (backward.wrote_ >> i & 1) != 0;
     if (wrote || given.defined()) {
-      const Tensor handle(Ref<Body>::share(body));
-      GradSlot& slot = slot_of(handle);
+      GradSlot& slot = slot_of(body);
       if (wrote)
         accumulator(slot, leaf, edge.use()).second = true;
       else
-        deposit(slot, leaf, handle.spec(), edge.use(), std::move(given));
-      if (leaf.use_paths.size() > 1) add_once(tied_, handle);
+        deposit(slot, leaf, {body->dtype, body->shape}, edge.use(), std::move(given));
+      if (leaf.use_paths.size() > 1) add_once(tied_, Tensor(Ref<Body>::share(body)));
     }
     if (leaf.ready.empty() || context().gradients) return;
     if (fires_at_end_)
@@ -172,7 +172,7 @@ struct Engine {
         if (edge.to_leaf()) {
           Leaf& leaf = *edge.leaf()->leaf;
           if (!leaf.ready.empty() && ++leaf.pending == 1) watched_.push_back(Tensor(Ref<Body>::share(edge.leaf())));
-        } else if (edge.node()->watched && edge.node()->mark != mark) {
+        } else if ((edge.node()->below & Node::watched) != 0 && edge.node()->mark != mark) {
           edge.node()->mark = mark;
           stack.push_back(edge.node());
         }
@@ -210,6 +210,7 @@ struct Engine {
   Engine* outermost_ = nullptr;
   bool nested_ = false, counts_ = false, fires_at_end_ = false;
   Node* now_ = nullptr;
+  std::array<Tensor, 8> few_{};  // what the running node gives, unless it has more inputs
   PoolVector<Item> heap_;
   PoolVector<Tensor> watched_, tied_;
   std::vector<std::function<void()>> end_hooks_;
@@ -236,7 +237,7 @@ void Tensor::backward(const BackwardOptions& options) const {
   const Scoped<&Context::saved> unpacked(nullptr);
   Tensor seed = options.seed ? *options.seed : full(shape(), 1, dtype());
   if (is_leaf()) {
-    GradSlot& slot = slot_of(*this);
+    GradSlot& slot = slot_of(body_.get());
     deposit(slot, *body_->leaf, spec(), 0, options.seed ? seed.copy() : std::move(seed));
     if (body_->leaf->use_paths.size() > 1) sum_uses(slot, spec());
     if (!context().gradients)

@@ -69,6 +69,7 @@ std::uint16_t use_of(const Leaf& leaf, const ModuleScope* scope) {
 void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
   const Context& c = context();
   std::uint64_t clock = c.engine.clock;
+  std::uint8_t below = node.below;
   const std::span<Edge> edges = node.edges();
   for (std::size_t i = 0; i < in.size(); ++i) {
     Body* body = in[i]->body();
@@ -76,8 +77,7 @@ void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
     if (auto* from = static_cast<Node*>(body->node.get())) {
       edges[i].set_node(from, body->output);
       clock = std::max(clock, from->clock);
-      node.watched |= from->watched;
-      node.hides |= from->hides;
+      below |= from->below;
       continue;
     }
     const Leaf& leaf = *body->leaf;
@@ -87,8 +87,9 @@ void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
                       "name it in its module's visit()",
                       op.name, to_string(body->shape)));
     edges[i].set_leaf(body, leaf.use_paths.size() < 2 ? std::uint16_t{0} : use_of(leaf, c.scope));
-    node.watched |= !leaf.ready.empty();
+    if (!leaf.ready.empty()) below |= Node::watched;
   }
+  node.below = below;
   node.clock = context().engine.clock = clock + 1;
 }
 
@@ -144,11 +145,11 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
   const std::size_t bytes = sizeof(Node) + in.size() * sizeof(Edge) + out.size() * sizeof(Tensor) +
                             saved * sizeof(Saved) + (op.specs ? in.size() * sizeof(Spec) : 0) + op.attrs_size;
   auto* node = new (pool_take(bytes)) Node;
-  const Ref<GraphNode> owner = Ref<GraphNode>::adopt(node);
+  Ref<GraphNode> owner = Ref<GraphNode>::adopt(node);
   node->destroy = destroy_node;
   node->op = &op;
   node->bytes = bytes;
-  node->hides = op.opaque;
+  if (op.opaque) node->below = Node::hides;
   node->inputs = static_cast<std::uint32_t>(in.size());
   node->outputs = static_cast<std::uint32_t>(out.size());
   node->saved = static_cast<std::uint32_t>(saved);
@@ -177,7 +178,7 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
     if (!is_floating(body->dtype)) continue;
     body->requires_grad = true;
     body->output = static_cast<std::uint16_t>(k);
-    body->node = owner;
+    body->node = k + 1 < out.size() ? owner : std::move(owner);
   }
 }
 
@@ -262,7 +263,7 @@ Target Backward::target(std::size_t input) const {
   const Edge& edge = node_.edges()[input];
   if (edge.none() || !edge.to_leaf() || input >= 64) return {};
   Body* body = edge.leaf();
-  GradSlot& slot = slot_of(Tensor(Ref<Body>::share(body)));
+  GradSlot& slot = slot_of(body);
   auto [value, full] = accumulator(slot, *body->leaf, edge.use());
   prepare(value, full, slot.external && &value == &slot.value, {body->dtype, body->shape});
   return {value, full};

@@ -54,8 +54,10 @@ struct Node : GraphNode {
   std::uint32_t inputs = 0, outputs = 0, saved = 0;
   bool has_specs = false;
   bool freed = false;
-  bool watched = false;  // some leaf below has a ready hook
-  bool hides = false;    // some node below may reach parameters that are not its inputs
+  // What lies below: together in one byte, which a consumer takes over with one read.
+  static constexpr std::uint8_t watched = 1;  // some leaf has a ready hook
+  static constexpr std::uint8_t hides = 2;    // some node may reach parameters that are not its inputs
+  std::uint8_t below = 0;
   std::uint64_t mark = 0;
   std::atomic<const void*> walk{nullptr};  // the backward that owns the arrived gradients now
   Node* next_dying = nullptr;
@@ -97,7 +99,7 @@ const Tensor& unpack(Node& node, Saved& saved);
 /// to = from, or to += from; halves add in float32 and round once. Same shape and dtype.
 void accumulate(const Tensor& to, const Tensor& from, bool add);
 /// The leaf's slot, or the context's sink's.
-GradSlot& slot_of(const Tensor& leaf);
+GradSlot& slot_of(Body* leaf);
 /// Memory for a gradient of `spec` that nobody else sees, to be overwritten unless `full`.
 void prepare(Tensor& value, bool full, bool external, const Spec& spec);
 /// Adds `gradient` to a slot's accumulator of one use.

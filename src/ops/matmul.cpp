@@ -18,10 +18,12 @@ using kernels::MatmulProblem;
 // How two shapes multiply.
 struct Form {
   std::int64_t m = 1, n = 1, k = 0;
-  std::int64_t batches = 1;  // products of M x K with K x N
-  bool folded = false;       // one b for all: the leading dimensions of a are more rows, M stands for all of them
-  Shape batch{};             // leading dimensions of the result
-  Shape a, b;                // operands with the same leading rank as batch, sizes of 1 where they repeat
+  bool folded = false;  // one b for all: the leading dimensions of a are more rows, M stands for all of them
+};
+// What a product that is not folded has in front of its matrices.
+struct Leading {
+  Shape batch;  // of the result
+  Shape a, b;   // operands with the same leading rank as batch, sizes of 1 where they repeat
 };
 
 [[noreturn]] void refuse(const Shape& a, const Shape& b, std::string_view what) {
@@ -55,25 +57,28 @@ Form form_of(const Shape& a, const Shape& b) {
     f.folded = true;
     return f;
   }
-  const std::int64_t leading_a = std::max<std::int64_t>(a.rank() - 2, 0), leading_b = b.rank() - 2;
-  const std::int64_t leading = std::max(leading_a, leading_b);
-  f.a = with_leading(a, leading_a, leading, f.m, f.k);
-  f.b = with_leading(b, leading_b, leading, f.k, f.n);
-  for (std::int64_t i = 0; i < leading; ++i) {
-    if (f.a[i] != f.b[i] && f.a[i] != 1 && f.b[i] != 1) {
-      refuse(a, b, "the leading dimensions do not broadcast; each must be equal or 1");
-    }
-    f.batch.push_back(f.a[i] == 1 ? f.b[i] : f.a[i]);
-    f.batches *= f.batch[i];
-  }
   return f;
 }
 
-Shape result_shape(const Shape& a, const Shape& b, const Form& f) {
-  Shape out = f.batch;
-  if (f.folded) {
-    for (std::int64_t i = 0; i + 2 < a.rank(); ++i) out.push_back(a[i]);
+Leading leading_of(const Shape& a, const Shape& b, const Form& f) {
+  const std::int64_t leading_a = std::max<std::int64_t>(a.rank() - 2, 0), leading_b = b.rank() - 2;
+  const std::int64_t leading = std::max(leading_a, leading_b);
+  Leading l{.batch = {},
+            .a = with_leading(a, leading_a, leading, f.m, f.k),
+            .b = with_leading(b, leading_b, leading, f.k, f.n)};
+  for (std::int64_t i = 0; i < leading; ++i) {
+    if (l.a[i] != l.b[i] && l.a[i] != 1 && l.b[i] != 1) {
+      refuse(a, b, "the leading dimensions do not broadcast; each must be equal or 1");
+    }
+    l.batch.push_back(l.a[i] == 1 ? l.b[i] : l.a[i]);
   }
+  return l;
+}
+
+Shape result_shape(const Shape& a, const Shape& b) {
+  const Form f = form_of(a, b);
+  Shape out = f.folded ? Shape(a.sizes().first(static_cast<std::size_t>(std::max<std::int64_t>(a.rank() - 2, 0))))
+                       : leading_of(a, b, f).batch;
   if (a.rank() > 1) out.push_back(a[-2]);
   if (b.rank() > 1) out.push_back(b[-1]);
   return out;
@@ -129,32 +134,35 @@ constexpr Record<> matmul_record{
                         name_of(in[0].dtype()), name_of(in[1].dtype())));
       }
       const Shape &a = in[0].shape(), &b = in[1].shape();
-      return Spec{in[0].dtype(), result_shape(a, b, form_of(a, b))};
+      return Spec{in[0].dtype(), result_shape(a, b)};
     },
     .forward =
         [](const Call& call, const NoAttrs&) {
           const Tensor &a = call.in[0], &b = call.in[1];
           const Form f = form_of(a.shape(), b.shape());
           if (f.folded) return multiply_matrices({f.m, f.n, f.k}, a, b, call.out[0]);
-          multiply_matrices({f.m, f.n, f.k}, batch_of(f.batch, f.a, f.b), a, b, call.out[0]);
+          const Leading l = leading_of(a.shape(), b.shape(), f);
+          multiply_matrices({f.m, f.n, f.k}, batch_of(l.batch, l.a, l.b), a, b, call.out[0]);
         },
     .backward =
         [](Backward& b, const NoAttrs&) {
           const Tensor& g = b.grad();  // [.., M, N]
-          const Form f = form_of(b.input_spec(0).shape, b.input_spec(1).shape);
+          const Spec left = b.input_spec(0), right = b.input_spec(1);
+          const Form f = form_of(left.shape, right.shape);
           if (f.folded) {
-            if (b.needs(0)) give_product(b, 0, b.input_spec(0), {f.m, f.k, f.n, false, true}, g, b.input(1));
-            if (b.needs(1)) give_product(b, 1, b.input_spec(1), {f.k, f.n, f.m, true, false}, b.input(0), g);
+            if (b.needs(0)) give_product(b, 0, left, {f.m, f.k, f.n, false, true}, g, b.input(1));
+            if (b.needs(1)) give_product(b, 1, right, {f.k, f.n, f.m, true, false}, b.input(0), g);
             return;
           }
-          const Shape product = batched(f.batch, f.m, f.n);
+          const Leading l = leading_of(left.shape, right.shape, f);
+          const Shape product = batched(l.batch, f.m, f.n);
           if (b.needs(0)) {
-            give_products(b, 0, {f.m, f.k, f.n, false, true}, batch_of(f.batch, product, f.b), g, b.input(1),
-                          batched(f.batch, f.m, f.k), f.a);
+            give_products(b, 0, {f.m, f.k, f.n, false, true}, batch_of(l.batch, product, l.b), g, b.input(1),
+                          batched(l.batch, f.m, f.k), l.a);
           }
           if (b.needs(1)) {
-            give_products(b, 1, {f.k, f.n, f.m, true, false}, batch_of(f.batch, f.a, product), b.input(0), g,
-                          batched(f.batch, f.k, f.n), f.b);
+            give_products(b, 1, {f.k, f.n, f.m, true, false}, batch_of(l.batch, l.a, product), b.input(0), g,
+                          batched(l.batch, f.k, f.n), l.b);
           }
         },
     .cost = [](const Inputs& in, const Specs& out, const NoAttrs&) -> Cost {
@@ -164,7 +172,7 @@ constexpr Record<> matmul_record{
     },
     .onnx = [](onnx::Graph& g, const onnx::Values& in, const NoAttrs&) -> onnx::Values {
       const Shape &a = in[0].spec.shape, &b = in[1].spec.shape;
-      return {g.node("MatMul", in, {in[0].spec.dtype, result_shape(a, b, form_of(a, b))})};
+      return {g.node("MatMul", in, {in[0].spec.dtype, result_shape(a, b)})};
     },
     .composed = no("primitive"),
     .specs = true};
