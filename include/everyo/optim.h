@@ -17,7 +17,8 @@ class EVERYO_API Optimizer : public Stateful {
  public:
   ~Optimizer() override;
   /// One update of every parameter that has a gradient. Throws StateError for a parameter that no module owns any
-  /// more (it was replaced), a released one, and a gradient that is still scaled.
+  /// more (it was replaced), a released one, and a gradient that is still scaled. Ends by moving the Context's step on,
+  /// so that the next forward draws other dropout masks.
   void step();
   /// Clears the gradients: flags only, no memory is touched.
   void zero_grad() const;

@@ -70,6 +70,7 @@ void Optimizer::step() {
     parameters_[i].body()->storage->bump_version();
   }
   ++step_count_;
+  ++context().step;
 }
 
 void Optimizer::zero_grad() const {

@@ -253,6 +253,20 @@ TEST(Optimizer, RefusesASlotNobodyOwns) {
   EXPECT_THAT([&] { eo::clip_grad_norm(opt.parameters(), 1); }, ThrowsMessage<eo::StateError>(HasSubstr("1024")));
 }
 
+TEST(Optimizer, AStepMovesTheKeyOfRandomDrawsOn) {
+  const Tensor p = slot({1});
+  eo::SGD opt({p});
+  const std::uint64_t before = eo::context().step;
+  {
+    const eo::Scoped<&eo::Context::step> own(7);  // a loop that keys its steps itself
+    opt.step();
+    EXPECT_EQ(eo::context().step, 8u);
+  }
+  EXPECT_EQ(eo::context().step, before);
+  opt.step();
+  EXPECT_EQ(eo::context().step, before + 1);
+}
+
 TEST(Optimizer, AStepBetweenForwardAndBackwardIsNoticed) {
   const Tensor p = slot({3});
   eo::SGD opt({p});
