@@ -306,7 +306,7 @@ double sum_of_squares(DType dtype, const void* values, std::int64_t size) {
   const Scratch<double> sums(blocks + 1);
   HWY_DYNAMIC_DISPATCH(squares_of_blocks)(dtype, values, size, sums.data());
   double total = 0;
-  for (std::int64_t block = 0; block < blocks; ++block) total += sums.data()[block];
+  for (std::int64_t i = 0; i < blocks; ++i) total += sums.data()[i];
   return total;
 }
 
