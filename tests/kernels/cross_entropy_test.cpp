@@ -135,7 +135,7 @@ TYPED_TEST(CrossEntropy, SameBitsForAnyThreadsAndOffset) {
   std::vector<double> totals;
   std::vector<std::vector<T>> grads;
   for (const int threads : {1, 2, 3})
-    for (const std::size_t offset : {0, 1, 5}) {
+    for (const std::size_t offset : {0u, 1u, 5u}) {
       const ThreadLimit limit(threads);
       std::vector<T> moved(x.size() + 5), grad(x.size());
       std::copy(x.begin(), x.end(), moved.begin() + static_cast<std::ptrdiff_t>(offset));

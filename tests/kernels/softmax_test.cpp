@@ -111,7 +111,7 @@ TYPED_TEST(Softmax, SameBitsForAnyThreadsAndOffset) {
     const auto x = draws<T>(s.outer * s.classes * s.inner, 4, 1);
     std::vector<T> first;
     for (const int threads : {1, 2, 3})
-      for (const std::size_t offset : {0, 1, 5}) {
+      for (const std::size_t offset : {0u, 1u, 5u}) {
         const ThreadLimit limit(threads);
         std::vector<T> moved(x.size() + 5), y(x.size() + 5);
         std::copy(x.begin(), x.end(), moved.begin() + static_cast<std::ptrdiff_t>(offset));

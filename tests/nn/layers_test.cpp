@@ -99,8 +99,8 @@ TEST(Dropout, MasksFollowSeedStepPathAndMicroBatch) {
     const Scoped<field> scope(value);
     return bits(layer(x));
   };
-  EXPECT_NE(with(std::integral_constant<std::uint64_t Context::*, &Context::seed>(), 1), mask);
-  EXPECT_NE(with(std::integral_constant<std::uint64_t Context::*, &Context::step>(), 1), mask);
+  EXPECT_NE(with(std::integral_constant<std::uint64_t Context::*, &Context::seed>(), std::uint64_t{1}), mask);
+  EXPECT_NE(with(std::integral_constant<std::uint64_t Context::*, &Context::step>(), std::uint64_t{1}), mask);
   EXPECT_NE(with(std::integral_constant<std::int32_t Context::*, &Context::micro_batch>(), 1), mask);
   EXPECT_NE(bits(Dropout(0.5, {.seed = 1})(x)), mask);
   EXPECT_EQ(bits(Dropout(0.5, {.seed = 0})(x)), mask);
