@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "autograd/node.h"
+#include "base/thread_context.h"
 
 namespace everyo::inline v1 {
 
@@ -20,7 +21,7 @@ void accumulate(const Tensor& to, const Tensor& from, bool add) {
 }
 
 GradSlot& slot_of(Body* leaf) {
-  GradientSink* sink = context().gradients;
+  GradientSink* sink = thread_context.gradients;
   return sink ? sink->slot(Tensor(Ref<Body>::share(leaf))) : leaf->leaf->grad;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "autograd/node.h"
+#include "base/thread_context.h"
 #include "everyo/events.h"
 #include "tensor/pool_allocator.h"
 
@@ -19,7 +20,7 @@ struct Engine {
   };
 
   Engine(Node* root, const BackwardOptions& options) : options_(options) {
-    EngineState& state = context().engine;
+    EngineState& state = thread_context.engine;
     outermost_ = static_cast<Engine*>(state.walk);
     nested_ = outermost_ != nullptr;
     if (!nested_) {
@@ -29,8 +30,8 @@ struct Engine {
     // A walk inside a walk (recompute) fires no ready hook, and one over hidden parameters cannot know a leaf's last
     // edge: what they touch fires at the end of the outermost walk.
     const bool hides = (root->below & Node::hides) != 0, watched = (root->below & Node::watched) != 0;
-    counts_ = watched && !nested_ && !hides && !context().gradients;
-    fires_at_end_ = (nested_ || hides) && !context().gradients;
+    counts_ = watched && !nested_ && !hides && !thread_context.gradients;
+    fires_at_end_ = (nested_ || hides) && !thread_context.gradients;
     heap_.reserve(64);
   }
   Engine(const Engine&) = delete;
@@ -40,7 +41,7 @@ struct Engine {
     if (now_) let_go(*now_);
     for (const Item& item : heap_) let_go(*item.node);
     for (const Tensor& leaf : watched_) leaf.body()->leaf->pending = 0;
-    if (!nested_) context().engine.walk = nullptr;
+    if (!nested_) thread_context.engine.walk = nullptr;
   }
 
   void run(Node* root, std::uint16_t output, Tensor seed) {
@@ -77,7 +78,7 @@ struct Engine {
       given = many;
     }
     Backward backward(node, node.grads(), given);
-    if (EventSink* events = context().events) [[unlikely]] {
+    if (EventSink* events = thread_context.events) [[unlikely]] {
       const EventScope event(events, node.op->name, EventKind::backward);
       node.op->backward(backward, node.attrs());
     } else {
@@ -116,7 +117,7 @@ struct Engine {
         deposit(slot, leaf, {body->dtype, body->shape}, edge.use(), std::move(given));
       if (leaf.use_paths.size() > 1) add_once(tied_, Tensor(Ref<Body>::share(body)));
     }
-    if (leaf.ready.empty() || context().gradients) return;
+    if (leaf.ready.empty() || thread_context.gradients) return;
     if (fires_at_end_)
       add_once(outermost_->watched_, Tensor(Ref<Body>::share(body)));
     else if (counts_ && leaf.pending > 0 && --leaf.pending == 0)
@@ -160,7 +161,7 @@ struct Engine {
   void count_edges(Node* root) {
     // Unique among walks of all threads: the address of the thread's state tells them apart.
     const std::uint64_t mark =
-        ++context().engine.walks << 20 ^ reinterpret_cast<std::uintptr_t>(&context().engine) << 4 ^ 1;
+        ++thread_context.engine.walks << 20 ^ reinterpret_cast<std::uintptr_t>(&thread_context.engine) << 4 ^ 1;
     PoolVector<Node*> stack;
     stack.push_back(root);
     root->mark = mark;
@@ -240,7 +241,7 @@ void Tensor::backward(const BackwardOptions& options) const {
     GradSlot& slot = slot_of(body_.get());
     deposit(slot, *body_->leaf, spec(), 0, options.seed ? seed.copy() : std::move(seed));
     if (body_->leaf->use_paths.size() > 1) sum_uses(slot, spec());
-    if (!context().gradients)
+    if (!thread_context.gradients)
       for (const auto& [number, hook] : std::vector(body_->leaf->ready)) hook(*this);
     if (options.at_end) options.at_end();
     return;
@@ -271,7 +272,7 @@ void remove_ready_hook(const Tensor& leaf, std::uint64_t number) {
 }
 
 void at_backward_end(std::function<void()> hook) {
-  auto* engine = static_cast<Engine*>(context().engine.walk);
+  auto* engine = static_cast<Engine*>(thread_context.engine.walk);
   if (!engine) throw StateError("[at_backward_end] no backward is running in this thread; call it from a hook");
   engine->at_end(std::move(hook));
 }

@@ -1,4 +1,5 @@
 #include "autograd/node.h"
+#include "base/thread_context.h"
 
 #include <fmt/format.h>
 
@@ -38,7 +39,7 @@ namespace {
 
 // Dropping a node drops its inputs' nodes: waiting ones are a list through the nodes, so depth costs no stack.
 void destroy_node(GraphNode* base) noexcept {
-  EngineState& engine = context().engine;
+  EngineState& engine = thread_context.engine;
   auto* node = static_cast<Node*>(base);
   node->next_dying = static_cast<Node*>(engine.dying);
   engine.dying = node;
@@ -67,7 +68,7 @@ std::uint16_t use_of(const Leaf& leaf, const ModuleScope* scope) {
 }
 
 void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
-  const Context& c = context();
+  const Context& c = thread_context;
   std::uint64_t clock = c.engine.clock;
   std::uint8_t below = node.below;
   const std::span<Edge> edges = node.edges();
@@ -90,7 +91,7 @@ void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
     if (!leaf.ready.empty()) below |= Node::watched;
   }
   node.below = below;
-  node.clock = context().engine.clock = clock + 1;
+  node.clock = thread_context.engine.clock = clock + 1;
 }
 
 Ref<GraphNode> pack_value(SavedValueHooks& hooks, const Tensor& value) {
@@ -116,7 +117,7 @@ void save_input(Saved& saved, const Tensor& value) {
     saved.kind = Saved::Kind::rerun;
     saved.version = static_cast<Node*>(body->node.get())->edges()[0].leaf()->version();
     saved.node = body->node;
-  } else if (SavedValueHooks* hooks = context().saved; hooks && !value.is_meta()) [[unlikely]] {
+  } else if (SavedValueHooks* hooks = thread_context.saved; hooks && !value.is_meta()) [[unlikely]] {
     saved.kind = Saved::Kind::packed;
     saved.node = pack_value(*hooks, value.detach());
   } else {
@@ -127,7 +128,7 @@ void save_input(Saved& saved, const Tensor& value) {
 }
 
 void save_output(Saved& saved, const Tensor& value) {
-  if (SavedValueHooks* hooks = context().saved; hooks && !value.is_meta()) [[unlikely]] {
+  if (SavedValueHooks* hooks = thread_context.saved; hooks && !value.is_meta()) [[unlikely]] {
     saved.kind = Saved::Kind::packed;
     saved.node = pack_value(*hooks, value.detach());
     return;
@@ -197,7 +198,7 @@ void trace(const Op& op, const void* attrs, std::span<const Tensor* const> in, s
   }
   Tracer::Step step{&op, std::move(kept), {}, {out.begin(), out.end()}, module_path()};
   for (const Tensor* t : in) step.in.push_back(*t);
-  context().tracer->steps.push_back(std::move(step));
+  thread_context.tracer->steps.push_back(std::move(step));
 }
 
 namespace {

@@ -1,11 +1,9 @@
 #include "everyo/context.h"
 
+#include "base/thread_context.h"
+
 namespace everyo::inline v1 {
-namespace {
-
 constinit thread_local Context thread_context;
-
-}  // namespace
 
 Context& context() noexcept { return thread_context; }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "autograd/node.h"
+#include "base/thread_context.h"
 #include "everyo/events.h"
 #include "kernels/isa.h"
 #include "tensor/pool_allocator.h"
@@ -44,7 +45,7 @@ Tensor view_of(const Tensor& of, const Spec& spec, std::size_t offset) {
 
 void run(const Op& op, const void* attrs, std::span<const Tensor* const> in, const Specs& specs, std::span<Tensor> out,
          const Operands& operands) {
-  const Context& c = context();
+  const Context& c = thread_context;
   const Inputs inputs(in.data(), in.size());
   if (operands.meta) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = Tensor::meta(specs[i]);
@@ -78,7 +79,7 @@ void run(const Op& op, const void* attrs, std::span<const Tensor* const> in, con
 }  // namespace
 
 void apply(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<Tensor> out) {
-  const Operands operands = look_at(op, in, context().meta);
+  const Operands operands = look_at(op, in, thread_context.meta);
   const Specs specs = op.infer(Inputs(in.data(), in.size()), attrs);
   if (specs.size() != out.size()) [[unlikely]]
     throw StateError(fmt::format("[{}] makes {} outputs, {} were asked for", op.name, specs.size(), out.size()));
@@ -86,7 +87,7 @@ void apply(const Op& op, const void* attrs, std::span<const Tensor* const> in, s
 }
 
 std::vector<Tensor> apply_all(const Op& op, const void* attrs, std::span<const Tensor* const> in) {
-  const Operands operands = look_at(op, in, context().meta);
+  const Operands operands = look_at(op, in, thread_context.meta);
   const Specs specs = op.infer(Inputs(in.data(), in.size()), attrs);
   std::vector<Tensor> out(specs.size());
   run(op, attrs, in, specs, out, operands);

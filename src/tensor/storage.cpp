@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/thread_context.h"
 #include "tensor/pool.h"
 
 namespace everyo::inline v1 {
@@ -16,7 +17,7 @@ Ref<Storage> Storage::take(std::size_t bytes, MemoryCategory category) {
   storage->bytes_ = bytes;
   storage->block_ = header_bytes + bytes;
   storage->category_ = category;
-  if (const ModuleScope* scope = context().scope) storage->scope_ = scope->path_hash;
+  if (const ModuleScope* scope = thread_context.scope) storage->scope_ = scope->path_hash;
   pool_account(category, static_cast<std::int64_t>(bytes));
   return Ref<Storage>::adopt(storage);
 }

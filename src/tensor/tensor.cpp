@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/thread_context.h"
 #include "tensor/pool.h"
 
 namespace everyo::inline v1 {
@@ -21,7 +22,7 @@ std::uint32_t Body::version() const noexcept {
 Tensor Tensor::meta(const Spec& spec) { return Tensor(Body::make(spec)); }
 
 Tensor Tensor::empty(const Spec& spec) {
-  const Context& c = context();
+  const Context& c = thread_context;
   Ref<Body> body = Body::make(spec);
   if (!c.meta) body->storage = Storage::take(spec.bytes(), c.category);
   return Tensor(std::move(body));
