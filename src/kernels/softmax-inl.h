@@ -65,7 +65,8 @@ HWY_INLINE void store_lanes(VF v, T* x, std::int64_t lanes) {
 HWY_INLINE VF exp_nonpositive(VF x) {
   const VF lowest = constant(-87.0f);
   const auto vanishes = hn::Lt(x, lowest);
-  const VF limited = hn::IfThenElse(vanishes, lowest, x);
+  // A NaN goes through as the lowest: it has no place among the integers.
+  const VF limited = hn::IfThenElse(hn::Gt(x, lowest), x, lowest);
   const VF n = hn::Round(hn::Mul(limited, constant(1.44269504f)));
   VF r = hn::NegMulAdd(n, constant(0.693359375f), limited);  // 9 bits of ln 2: n times it is exact
   r = hn::NegMulAdd(n, constant(-2.12194440e-4f), r);
@@ -73,7 +74,7 @@ HWY_INLINE VF exp_nonpositive(VF x) {
                          8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f};
   const VF p = hn::Add(hn::MulAdd(hn::Mul(r, r), polynomial(r, c), r), constant(1.0f));
   const VF result = hn::Mul(p, power_of_two(hn::ConvertTo(I32(), n)));
-  return hn::IfThenZeroElse(vanishes, result);
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(vanishes, result));
 }
 
 /// e^(x - shift) for the `lanes` elements from x on, none above shift; 0 behind them.

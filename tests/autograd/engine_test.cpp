@@ -122,7 +122,8 @@ TEST(Engine, TakesAnyNumberOfInputsAndOutputs) {
 
   const Tensor x = leaf({0, 1, 2, 3, 4, 5, 6});
   const Tensor* in[] = {&x};
-  const std::vector<Tensor> parts = eo::apply_all(eo::op_of<unbind_record>, nullptr, in);
+  const eo::NoAttrs none;
+  const std::vector<Tensor> parts = eo::apply_all(eo::op_of<unbind_record>, &none, in);
   ASSERT_EQ(parts.size(), 7u);
   plus(scaled(parts[1], 2), scaled(parts[6], 3)).backward();
   EXPECT_THAT(x.grad().to_vector(), ElementsAre(0, 2, 0, 0, 0, 0, 3));

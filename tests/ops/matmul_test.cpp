@@ -180,9 +180,10 @@ TEST(MatmulOp, KnowsItsShapeCostAndLowering) {
   const Tensor a = Tensor::zeros({5, 2, 3}), b = Tensor::zeros({3, 4});
   const Tensor* list[] = {&a, &b};
   const Inputs in(list, 2);
-  const Specs out = op->infer(in, nullptr);
-  EXPECT_EQ(op->cost(in, out, nullptr).flops, 2.0 * 5 * 2 * 3 * 4);
-  EXPECT_EQ(op->cost(in, out, nullptr).bytes, 4.0 * (30 + 12 + 40));
+  const NoAttrs none;
+  const Specs out = op->infer(in, &none);
+  EXPECT_EQ(op->cost(in, out, &none).flops, 2.0 * 5 * 2 * 3 * 4);
+  EXPECT_EQ(op->cost(in, out, &none).bytes, 4.0 * (30 + 12 + 40));
   onnx::Graph graph;
   const onnx::Values lowered = op->onnx(graph, {{"a", a.spec()}, {"b", b.spec()}}, nullptr);
   ASSERT_EQ(graph.nodes.size(), 1u);
