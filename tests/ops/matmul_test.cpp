@@ -185,7 +185,7 @@ TEST(MatmulOp, KnowsItsShapeCostAndLowering) {
   EXPECT_EQ(op->cost(in, out, &none).flops, 2.0 * 5 * 2 * 3 * 4);
   EXPECT_EQ(op->cost(in, out, &none).bytes, 4.0 * (30 + 12 + 40));
   onnx::Graph graph;
-  const onnx::Values lowered = op->onnx(graph, {{"a", a.spec()}, {"b", b.spec()}}, nullptr);
+  const onnx::Values lowered = op->onnx(graph, {{"a", a.spec()}, {"b", b.spec()}}, &none);
   ASSERT_EQ(graph.nodes.size(), 1u);
   EXPECT_EQ(graph.nodes[0].type, "MatMul");
   EXPECT_EQ(lowered[0].spec, out[0]);
