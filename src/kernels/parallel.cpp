@@ -17,7 +17,7 @@ struct Region {
   std::int64_t count, grain, blocks;
   int threads;
   BlockBody body;
-  const Context& caller;
+  const Context caller;  // a copy: the body may change the caller's while a worker takes it over
   std::mutex mutex;
   std::exception_ptr error;
   int error_thread = 0;
