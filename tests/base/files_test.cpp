@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 
 #include "everyo/error.h"
+#include "support/temporary_folder.h"
 
 namespace everyo::base {
 namespace {
@@ -23,16 +24,11 @@ namespace fs = std::filesystem;
 
 class Files : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "everyo_files_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder); }
   [[nodiscard]] std::size_t count() const {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
   }
-  fs::path folder;
+  TemporaryFolder temporary;
+  const fs::path folder = temporary.path();
 };
 
 template <class F>

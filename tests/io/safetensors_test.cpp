@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "everyo/error.h"
 #include "everyo/io.h"
+#include "support/temporary_folder.h"
 
 namespace everyo {
 namespace {
@@ -61,14 +62,6 @@ void expect_same(std::span<const NamedTensor> loaded, std::span<const NamedTenso
 
 class Safetensors : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "everyo_io_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-    path = folder / "a.safetensors";
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
   /// A file of this header and as many bytes of data; the size before the header may lie.
   void write(std::string_view json, std::size_t data_bytes = 0, std::int64_t claimed = -1) const {
     const std::uint64_t size = claimed < 0 ? json.size() : static_cast<std::uint64_t>(claimed);
@@ -88,7 +81,8 @@ class Safetensors : public testing::Test {
     }
     return "nothing was thrown";
   }
-  fs::path folder, path;
+  TemporaryFolder temporary;
+  const fs::path folder = temporary.path(), path = folder / "a.safetensors";
 };
 
 TEST_F(Safetensors, ReadsWhatTheFormatsOwnLibraryWrote) {
