@@ -8,6 +8,7 @@
 
 #include "everyo/op.h"
 #include "everyo/tensor.h"
+#include "everyo/window.h"
 
 // Ops on tensors. Letters: N batch, D and K widths, M x K x N a matrix product; "[..]" any leading dimensions.
 // Unless a line says otherwise: any floating dtype; halves are computed in float32 and rounded once; NaN propagates;
