@@ -4,6 +4,7 @@
 
 #include "autograd/node.h"
 #include "base/thread_context.h"
+#include "kernels/binary.h"
 
 namespace everyo::inline v1 {
 
@@ -13,11 +14,7 @@ void accumulate(const Tensor& to, const Tensor& from, bool add) {
     std::memcpy(to.bytes(), from.bytes(), to.spec().bytes());
     return;
   }
-  visit_dtype(to.dtype(), [&]<class T>() {
-    const auto target = to.data<T>();
-    const auto source = from.data<T>();
-    for (std::size_t i = 0; i < target.size(); ++i) target[i] = narrow<T>(widen(target[i]) + widen(source[i]));
-  });
+  kernels::binary(kernels::Binary::add, to.dtype(), to.size(), to.bytes(), from.bytes(), to.bytes());
 }
 
 GradSlot& slot_of(Body* leaf) {

@@ -42,10 +42,10 @@ constexpr Record<DropoutAttrs> dropout_record{
 extern const Op* const dropout_op;
 constinit const Op* const dropout_op = &op_of<dropout_record>;
 
-Tensor dropout(const Tensor& x, double p) {
+Tensor dropout(const Tensor& x, double p, std::uint32_t site) {
   if (!(p >= 0 && p < 1)) throw ValueError(fmt::format("[dropout] p is {}; it must lie in [0, 1)", p));
   if (p == 0) return x;
-  const KeyedGenerator draws(DrawKey::here());
+  const KeyedGenerator draws(DrawKey::here(site));
   return apply<dropout_record>({{draws.key(), draws.stream()}, p}, x);
 }
 

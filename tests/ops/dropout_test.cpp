@@ -27,6 +27,7 @@ TEST(DropoutOp, IsKeyedByTheContext) {
   const Tensor x = Tensor::ones({1000});
   const auto once = dropout(x, 0.5).to_vector();
   EXPECT_EQ(dropout(x, 0.5).to_vector(), once);
+  EXPECT_NE(dropout(x, 0.5, 1).to_vector(), once);
   {
     const Scoped<&Context::seed> other(1);
     EXPECT_NE(dropout(x, 0.5).to_vector(), once);
