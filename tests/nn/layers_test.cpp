@@ -62,6 +62,25 @@ TEST(Activations, AreTheFunctions) {
   EXPECT_EQ(bits(SiLU()(x)), bits(silu(x)));
 }
 
+TEST(Activations, SoftmaxTakesItsAxis) {
+  const Tensor x = ramp({3, 5});
+  EXPECT_EQ(bits(Softmax()(x)), bits(softmax(x, -1)));
+  EXPECT_EQ(bits(Softmax(0)(x)), bits(softmax(x, 0)));
+  EXPECT_EQ(bits(LogSoftmax()(x)), bits(log_softmax(x, -1)));
+  EXPECT_EQ(bits(LogSoftmax(0)(x)), bits(log_softmax(x, 0)));
+  EXPECT_NE(bits(Softmax(0)(x)), bits(Softmax()(x)));
+  EXPECT_THROW((void)Softmax(2)(x), ShapeError);
+}
+
+TEST(Flatten, JoinsAxesFromTheStartOn) {
+  const Tensor x = ramp({2, 3, 4, 5});
+  EXPECT_EQ(Flatten()(x).shape(), (Shape{2, 60}));
+  EXPECT_EQ(Flatten(2)(x).shape(), (Shape{2, 3, 20}));
+  EXPECT_EQ(Flatten(0)(x).shape(), (Shape{120}));
+  EXPECT_EQ(bits(Flatten()(x)), bits(x));
+  EXPECT_EQ(Flatten()(ramp({0, 3, 4})).shape(), (Shape{0, 12}));
+}
+
 TEST(Dropout, IsTheIdentityInEvalAndForPZero) {
   Dropout half;
   EXPECT_EQ(half.p(), 0.5);
