@@ -107,6 +107,26 @@ EVERYO_API Tensor argmax(const Tensor& x, std::int64_t axis = -1);
 EVERYO_API Tensor softmax(const Tensor& x, std::int64_t axis = -1);
 EVERYO_API Tensor log_softmax(const Tensor& x, std::int64_t axis = -1);
 
+// ---- norms: y = weight (x - mean) / sqrt(variance + eps) + bias ----
+// Weight and bias may be undefined (1 and 0), and have a dtype of their own: y has x's. Statistics are float32 or
+// wider, sums float64. With an activation: the same bits as that activation of the plain result; ReLU costs no pass of
+// its own. ValueError: "eps".
+struct NormOptions {
+  double eps = 1e-5;  ///< positive
+  Activation activation = Activation::none;
+};
+struct BatchNormResult {
+  Tensor y;
+  Tensor mean, variance;  ///< of the batch, [C], outside the graph; float32, of a float64 x float64. n - 1 divides
+};
+/// Batch norm in training: x [.., C] by the mean and the biased variance of each channel over all other axes; weight
+/// and bias [C]. One value a channel has no variance: ShapeError. Of an empty batch mean and variance are 0.
+EVERYO_API BatchNormResult batch_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
+                                      const NormOptions& options = {});
+/// Batch norm in evaluation: by the mean and variance [C] given, which get no gradient.
+EVERYO_API Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& variance, const Tensor& weight,
+                             const Tensor& bias, const NormOptions& options = {});
+
 // ---- losses ----
 enum class Reduction : std::uint8_t { mean, sum, none };
 /// "mean", "sum", "none". Throws ValueError "Unknown reduction".

@@ -44,6 +44,10 @@ extern const Op* const min_op;
 extern const Op* const argmax_op;
 extern const Op* const softmax_op;
 extern const Op* const log_softmax_op;
+extern const Op* const batch_norm_op;
+extern const Op* const batch_norm_activation_op;
+extern const Op* const batch_norm_eval_op;
+extern const Op* const batch_norm_eval_activation_op;
 extern const Op* const cross_entropy_op;
 extern const Op* const cross_entropy_few_op;
 extern const Op* const cross_entropy_soft_op;
@@ -98,6 +102,10 @@ std::span<const Op* const> ops() {
       argmax_op,
       softmax_op,
       log_softmax_op,
+      batch_norm_op,
+      batch_norm_activation_op,
+      batch_norm_eval_op,
+      batch_norm_eval_activation_op,
       cross_entropy_op,
       cross_entropy_few_op,
       cross_entropy_soft_op,

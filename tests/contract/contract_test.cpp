@@ -58,11 +58,12 @@ TEST(Registry, HasThePoliciesOfTheTable) {
   EXPECT_THAT(with(eo::CastPolicy::promote),
               testing::UnorderedElementsAre("add", "subtract", "multiply", "divide", "maximum", "minimum", "equal",
                                             "not_equal", "less", "less_equal", "where"));
-  EXPECT_THAT(
-      with(eo::CastPolicy::follow),
-      testing::UnorderedElementsAre("scale", "reciprocal", "negative", "sqrt", "abs", "clip", "power", "relu",
-                                    "sigmoid", "tanh", "gelu", "silu", "cast", "dropout", "max", "min", "argmax",
-                                    "reshape", "transpose", "broadcast_to", "slice", "take", "concatenate", "one_hot"));
+  EXPECT_THAT(with(eo::CastPolicy::follow),
+              testing::UnorderedElementsAre("scale", "reciprocal", "negative", "sqrt", "abs", "clip", "power", "relu",
+                                            "sigmoid", "tanh", "gelu", "silu", "cast", "dropout", "max", "min",
+                                            "argmax", "reshape", "transpose", "broadcast_to", "slice", "take",
+                                            "concatenate", "one_hot", "batch_norm", "batch_norm_activation",
+                                            "batch_norm_eval", "batch_norm_eval_activation"));
   EXPECT_THAT(with(eo::CastPolicy::unset), testing::IsEmpty());
 }
 

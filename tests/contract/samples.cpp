@@ -12,6 +12,7 @@ const SampleList& all_samples() {
     add_matmul_samples(all);
     add_reduce_samples(all);
     add_loss_samples(all);
+    add_norm_samples(all);
     add_shape_samples(all);
     return all;
   }();

@@ -99,6 +99,7 @@ void add_unary_samples(SampleList& list);
 void add_matmul_samples(SampleList& list);
 void add_reduce_samples(SampleList& list);
 void add_loss_samples(SampleList& list);
+void add_norm_samples(SampleList& list);
 void add_shape_samples(SampleList& list);
 /// All families.
 const SampleList& all_samples();
