@@ -5,6 +5,7 @@
 #include "everyo/nn/losses.h"
 #include "everyo/nn/metrics.h"
 #include "everyo/nn/module.h"
+#include "everyo/nn/norms.h"
 #include "everyo/nn/parameter.h"
 #include "everyo/nn/sequential.h"
 #include "everyo/nn/visitor.h"

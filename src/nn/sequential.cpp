@@ -18,13 +18,21 @@ Activation activation_of(const ModuleBase& module) {
   return Activation::none;
 }
 
+template <class Layer>
+Tensor run_fused(const ModuleBase& module, const Tensor& x, Activation activation) {
+  return static_cast<const Layer&>(module)(x, activation);
+}
+
 }  // namespace
 
 void Sequential::add(AnyModule module) {
   const ModuleBase& base = *module;
-  const bool linear = typeid(base) == typeid(Linear);
+  Fused fused = nullptr;
+  if (typeid(base) == typeid(Linear)) fused = run_fused<Linear>;
+  if (typeid(base) == typeid(BatchNorm1D)) fused = run_fused<BatchNorm1D>;
+  if (typeid(base) == typeid(BatchNorm2D)) fused = run_fused<BatchNorm2D>;
   const Activation activation = activation_of(base);
-  items_.push_back({std::move(module), linear, activation});
+  items_.push_back({std::move(module), fused, activation});
 }
 
 Sequential& Sequential::push_back(AnyModule module) {
@@ -69,9 +77,9 @@ Tensor Sequential::forward(const Tensor& x) const {
   Tensor y = x;
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const ModuleBase& module = *items_[i].module;
-    if (items_[i].linear && i + 1 < items_.size() && items_[i + 1].activation != Activation::none &&
+    if (items_[i].fused && i + 1 < items_.size() && items_[i + 1].activation != Activation::none &&
         !module.active_hooks() && !items_[i + 1].module->active_hooks()) {
-      y = static_cast<const Linear&>(module)(y, items_[i + 1].activation);
+      y = items_[i].fused(module, y, items_[i + 1].activation);
       ++i;
     } else {
       y = module.forward_any(y);

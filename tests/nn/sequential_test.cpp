@@ -127,6 +127,15 @@ TEST(Sequential, FusesOnlyALinearWithoutHooks) {
   EXPECT_THAT(traced(net.clone(), x), ElementsAre("0 linear_activation", "2 relu", "3 linear"));
 }
 
+TEST(Sequential, FusesANormToo) {
+  const Sequential net{BatchNorm1D(4), ReLU(), BatchNorm1D(4), GELU(), ReLU()};
+  const Tensor x = ramp({3, 4});
+  EXPECT_THAT(traced(net, x), ElementsAre("0 batch_norm_activation", "2 batch_norm", "2 gelu", "4 relu"));
+  Sequential plain = net.clone();
+  for (std::size_t i = 1; i < 4; i += 2) plain[i].hooks().after([](const ModuleBase&, const Tensor*) {});
+  EXPECT_EQ(bits(plain(x)), bits(net(x)));
+}
+
 TEST(Sequential, SplitKeepsNamesValuesAndGradients) {
   const auto make = [] {
     return Sequential{Linear(4, 8, {.seed = 1}), Tanh(), Block(8, 5), Dropout(0.5), Linear(8, 2, {.seed = 2})};

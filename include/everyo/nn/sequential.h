@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "everyo/nn/layers.h"
+#include "everyo/nn/norms.h"
 
 namespace everyo::inline v1 {
 
 /// Modules one after the other, of any types, by value: `Sequential{Linear(4, 8), ReLU(), Block(8, 5)}`. Their names
-/// are "0", "1", ... A Linear runs as one op with the activation right behind it, to the same bits, unless either has
-/// hooks. A single Sequential in the braces is moved, not nested: use push_back for that.
+/// are "0", "1", ... A Linear or a norm runs as one op with the activation right behind it, to the same bits, unless
+/// either has hooks. A single Sequential in the braces is moved, not nested: use push_back for that.
 class EVERYO_API Sequential : public Module<Sequential> {
  public:
   Sequential() = default;
@@ -41,9 +42,10 @@ class EVERYO_API Sequential : public Module<Sequential> {
   [[nodiscard]] Tensor forward(const Tensor& x) const;
 
  private:
+  using Fused = Tensor (*)(const ModuleBase& module, const Tensor& x, Activation activation);
   struct Item {
     AnyModule module;
-    bool linear;            // exactly a Linear
+    Fused fused;            // runs the module with an activation; null if it takes none
     Activation activation;  // what the module is, if one of these
   };
   void add(AnyModule module);

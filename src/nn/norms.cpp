@@ -1,0 +1,51 @@
+#include "everyo/nn/norms.h"
+
+#include <fmt/format.h>
+
+namespace everyo::inline v1 {
+namespace {
+
+void check_eps(const char* module, double eps) {
+  if (!(eps > 0)) throw ValueError(fmt::format("[{}] eps is {}; it must be positive", module, eps));
+}
+
+Tensor tensor_of(const std::optional<Parameter>& parameter) { return parameter ? parameter->tensor() : Tensor(); }
+
+}  // namespace
+
+BatchNormState::BatchNormState(const char* module, std::int64_t num_features, const BatchNormOptions& options)
+    : module_(module), num_features_(num_features), options_(options) {
+  if (num_features <= 0)
+    throw ShapeError(fmt::format("[{}] num_features is {}; it must be positive", module, num_features));
+  check_eps(module, options.eps);
+  if (!(options.momentum >= 0 && options.momentum <= 1))
+    throw ValueError(fmt::format("[{}] momentum is {}; it must be in [0, 1]", module, options.momentum));
+  if (options.affine) {
+    weight.emplace(Shape{num_features}, Init{.initializer = init::ones(), .seed = 0});
+    bias.emplace(Shape{num_features}, Init{.seed = 0});
+  }
+  if (options.track_running_stats) {
+    running_mean.emplace(Shape{num_features}, 0);
+    running_var.emplace(Shape{num_features}, 1);
+  }
+}
+
+Tensor BatchNormState::normalise(const Tensor& x, std::int64_t rank, bool training, Activation activation) const {
+  if (x.defined() && x.rank() != rank)
+    throw ShapeError(fmt::format("[{}] x is {}; it takes {}-D input, {}", module_, to_string(x.shape()), rank,
+                                 rank == 2 ? "(batch, features)" : "(batch, height, width, channels)"));
+  if (x.defined() && x.shape()[-1] != num_features_)
+    throw ShapeError(fmt::format("[{}] x is {}; its last axis must be {}, the layer's num_features", module_,
+                                 to_string(x.shape()), num_features_));
+  const NormOptions options{.eps = options_.eps, .activation = activation};
+  const Tensor w = tensor_of(weight), b = tensor_of(bias);
+  if (!training && running_mean) return batch_norm(x, *running_mean, *running_var, w, b, options);
+  BatchNormResult result = batch_norm(x, w, b, options);
+  if (training && running_mean && x.size() != 0) {
+    running_mean->post(cast(result.mean, running_mean->tensor().dtype()), options_.momentum);
+    running_var->post(cast(result.variance, running_var->tensor().dtype()), options_.momentum);
+  }
+  return std::move(result.y);
+}
+
+}  // namespace everyo::inline v1
