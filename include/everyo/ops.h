@@ -92,6 +92,31 @@ EVERYO_API Tensor matmul(const Tensor& a, const Tensor& b);
 EVERYO_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                          Activation activation = Activation::none);
 
+// ---- images: x [N, H, W, C], N images of H x W cells with C channels ----
+struct MaxPoolOptions {
+  std::optional<Size2D> stride{};  ///< unset: the window's sizes
+  Padding padding{};               ///< cells that never win
+  Size2D dilation = 1;             ///< distance between a window's neighbouring cells
+  bool ceil_mode = false;          ///< also a last window that reaches behind the padding, if it starts in front of it
+};
+struct AvgPoolOptions {
+  std::optional<Size2D> stride{};
+  Padding padding{};
+  bool ceil_mode = false;
+  bool count_padding = false;  ///< divide by the cells of image and padding, not of the image alone
+};
+/// Greatest of each window's cells: [N, H, W, C] -> [N, OH, OW, C]. The first cell in row order that has it takes the
+/// gradient; NaN is greater than any number. ShapeError: "4-D"; sizes "must be positive"; a window "larger than the
+/// padded" image, or that could lie wholly in the padding.
+EVERYO_API Tensor max_pool2d(const Tensor& x, Size2D window = 2, const MaxPoolOptions& options = {});
+/// Mean of each window's cells in the image. Errors as max_pool2d.
+EVERYO_API Tensor avg_pool2d(const Tensor& x, Size2D window = 2, const AvgPoolOptions& options = {});
+/// [N, H, W, C] -> [N, OH, OW, C] for any OH and OW: row i is the mean of rows floor(i H / OH) to
+/// ceil((i + 1) H / OH) - 1, columns alike. ShapeError: "4-D", "must be positive".
+EVERYO_API Tensor adaptive_avg_pool2d(const Tensor& x, Size2D output);
+/// Mean of each channel: [N, H, W, C] -> [N, C], summed in float64.
+EVERYO_API Tensor global_avg_pool2d(const Tensor& x);
+
 // ---- reductions (over `axes`, empty: all; negative axes count from the last) ----
 using Axes = std::vector<std::int64_t>;
 /// Sum; bool and integers sum to int64.

@@ -37,6 +37,9 @@ extern const Op* const dropout_op;
 extern const Op* const matmul_op;
 extern const Op* const linear_op;
 extern const Op* const linear_activation_op;
+extern const Op* const max_pool2d_op;
+extern const Op* const avg_pool2d_op;
+extern const Op* const adaptive_avg_pool2d_op;
 extern const Op* const sum_op;
 extern const Op* const mean_op;
 extern const Op* const max_op;
@@ -95,6 +98,9 @@ std::span<const Op* const> ops() {
       matmul_op,
       linear_op,
       linear_activation_op,
+      max_pool2d_op,
+      avg_pool2d_op,
+      adaptive_avg_pool2d_op,
       sum_op,
       mean_op,
       max_op,

@@ -59,11 +59,11 @@ TEST(Registry, HasThePoliciesOfTheTable) {
               testing::UnorderedElementsAre("add", "subtract", "multiply", "divide", "maximum", "minimum", "equal",
                                             "not_equal", "less", "less_equal", "where"));
   EXPECT_THAT(with(eo::CastPolicy::follow),
-              testing::UnorderedElementsAre("scale", "reciprocal", "negative", "sqrt", "abs", "clip", "power", "relu",
-                                            "sigmoid", "tanh", "gelu", "silu", "cast", "dropout", "max", "min",
-                                            "argmax", "reshape", "transpose", "broadcast_to", "slice", "take",
-                                            "concatenate", "one_hot", "batch_norm", "batch_norm_activation",
-                                            "batch_norm_eval", "batch_norm_eval_activation"));
+              testing::UnorderedElementsAre(
+                  "scale", "reciprocal", "negative", "sqrt", "abs", "clip", "power", "relu", "sigmoid", "tanh", "gelu",
+                  "silu", "cast", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "max", "min", "argmax",
+                  "reshape", "transpose", "broadcast_to", "slice", "take", "concatenate", "one_hot", "batch_norm",
+                  "batch_norm_activation", "batch_norm_eval", "batch_norm_eval_activation"));
   EXPECT_THAT(with(eo::CastPolicy::unset), testing::IsEmpty());
 }
 

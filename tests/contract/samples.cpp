@@ -10,6 +10,7 @@ const SampleList& all_samples() {
     add_arithmetic_samples(all);
     add_unary_samples(all);
     add_matmul_samples(all);
+    add_pool_samples(all);
     add_reduce_samples(all);
     add_loss_samples(all);
     add_norm_samples(all);

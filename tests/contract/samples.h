@@ -97,6 +97,7 @@ using SampleList = std::vector<Samples>;
 void add_arithmetic_samples(SampleList& list);
 void add_unary_samples(SampleList& list);
 void add_matmul_samples(SampleList& list);
+void add_pool_samples(SampleList& list);
 void add_reduce_samples(SampleList& list);
 void add_loss_samples(SampleList& list);
 void add_norm_samples(SampleList& list);
