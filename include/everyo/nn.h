@@ -7,5 +7,6 @@
 #include "everyo/nn/module.h"
 #include "everyo/nn/norms.h"
 #include "everyo/nn/parameter.h"
+#include "everyo/nn/pools.h"
 #include "everyo/nn/sequential.h"
 #include "everyo/nn/visitor.h"
