@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -187,10 +186,11 @@ EVERYO_API Tensor transpose(const Tensor& x, const Axes& axes = {});
 EVERYO_API Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 // ---- index ----
-/// start, stop, step of one axis as Python's slice; step may be negative, stop is exclusive.
+/// start, stop, step of one axis as Python's slice; step may be negative, stop is exclusive, and without them the slice
+/// goes from one end to the other.
 struct Slice {
-  std::int64_t start = 0;
-  std::int64_t stop = std::numeric_limits<std::int64_t>::max();
+  std::optional<std::int64_t> start{};
+  std::optional<std::int64_t> stop{};
   std::int64_t step = 1;
 };
 /// One Slice an axis from the first on, the rest whole. A view when the rows stay together, else a copy.

@@ -15,7 +15,8 @@ namespace everyo::inline v1 {
 class Shape {
  public:
   static constexpr std::int64_t max_rank = 8;
-  static constexpr std::int64_t max_elements = std::int64_t{1} << 59;  ///< so that bytes fit into 63 bits
+  /// Of the product of all sizes, a size of 0 counted as 1: bytes fit into 63 bits, and so does any partial product.
+  static constexpr std::int64_t max_elements = std::int64_t{1} << 59;
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
@@ -28,7 +29,12 @@ class Shape {
   [[nodiscard]] constexpr std::int64_t rank() const noexcept { return rank_; }
   /// Size of dimension i; negative i counts from the last. Unchecked: use axis_of for indices from outside.
   constexpr std::int64_t operator[](std::int64_t i) const noexcept { return sizes_[at(i)]; }
-  constexpr std::int64_t& operator[](std::int64_t i) noexcept { return sizes_[at(i)]; }
+  /// Changes the size of dimension i, as operator[] counts. Throws ShapeError as the constructor does.
+  constexpr void set(std::int64_t i, std::int64_t size) {
+    sizes_[at(i)] = 1;
+    check(size);
+    sizes_[at(i)] = size;
+  }
   [[nodiscard]] constexpr std::span<const std::int64_t> sizes() const noexcept {
     return {sizes_.data(), static_cast<std::size_t>(rank_)};
   }
@@ -41,9 +47,7 @@ class Shape {
   /// Adds an innermost dimension. Throws ShapeError as the constructor does.
   constexpr void push_back(std::int64_t size) {
     if (rank_ == max_rank) too_many_dimensions(static_cast<std::size_t>(rank_) + 1);
-    if (size < 0) negative_size(size);
-    const std::int64_t n = elements();
-    if (n != 0 && size > max_elements / n) too_many_elements();
+    check(size);
     sizes_[static_cast<std::size_t>(rank_++)] = size;
   }
   friend constexpr bool operator==(const Shape& a, const Shape& b) noexcept {
@@ -54,6 +58,14 @@ class Shape {
   }
 
  private:
+  // Does `size` fit beside the other sizes?
+  constexpr void check(std::int64_t size) const {
+    if (size < 0) negative_size(size);
+    std::int64_t n = 1;
+    for (std::int64_t i = 0; i < rank_; ++i)
+      n *= sizes_[static_cast<std::size_t>(i)] | (sizes_[static_cast<std::size_t>(i)] == 0);
+    if (size > max_elements / n) too_many_elements();
+  }
   [[nodiscard]] constexpr std::size_t at(std::int64_t i) const noexcept {
     return static_cast<std::size_t>(i < 0 ? rank_ + i : i);
   }

@@ -34,7 +34,7 @@ namespace {
 /// The shape of `count` rows of `all`.
 Spec rows_spec(const Tensor& all, std::int64_t count) {
   Spec spec = all.spec();
-  spec.shape[0] = count;
+  spec.shape.set(0, count);
   return spec;
 }
 }  // namespace

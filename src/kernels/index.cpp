@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <vector>
 
 #include "everyo/half.h"
 #include "kernels/fold.h"
 #include "kernels/parallel.h"
+#include "kernels/scratch.h"
 
 namespace everyo::kernels {
 namespace {
@@ -21,22 +21,25 @@ decltype(auto) with_index(DType dtype, const void* index, F&& f) {
 
 std::int64_t from_end(std::int64_t i, std::int64_t limit) noexcept { return i < 0 ? i + limit : i; }
 
-// Positions grouped by the row they name, ascending within a row: those of row r are order[first[r]..first[r + 1]).
-struct Grouped {
-  std::vector<std::int64_t> first, order;
+// Positions grouped by the row they name, ascending within a row: those of row r are order()[first(r)] ..
+// order()[first(r + 1) - 1].
+class Grouped {
+ public:
+  template <class Index>
+  Grouped(const Index* index, std::int64_t count, std::int64_t limit) : bounds_(limit + 2), order_(count) {
+    // Sums make bounds[r + 1] the start of row r; filling in moves it to the row's end, which is the next row's start.
+    std::int64_t* const bounds = bounds_.data();
+    std::fill_n(bounds, limit + 2, 0);
+    for (std::int64_t i = 0; i < count; ++i) ++bounds[from_end(index[i], limit) + 2];
+    for (std::int64_t r = 1; r < limit + 2; ++r) bounds[r] += bounds[r - 1];
+    for (std::int64_t i = 0; i < count; ++i) order_.data()[bounds[from_end(index[i], limit) + 1]++] = i;
+  }
+  [[nodiscard]] std::int64_t first(std::int64_t row) const noexcept { return bounds_.data()[row]; }
+  [[nodiscard]] const std::int64_t* order() const noexcept { return order_.data(); }
+
+ private:
+  Scratch<std::int64_t> bounds_, order_;
 };
-template <class Index>
-Grouped group_by_row(const Index* index, std::int64_t count, std::int64_t limit) {
-  Grouped grouped;
-  grouped.first.assign(static_cast<std::size_t>(limit) + 1, 0);
-  grouped.order.resize(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) ++grouped.first[static_cast<std::size_t>(from_end(index[i], limit)) + 1];
-  for (std::size_t r = 0; r < static_cast<std::size_t>(limit); ++r) grouped.first[r + 1] += grouped.first[r];
-  std::vector<std::int64_t> next(grouped.first.begin(), grouped.first.end() - 1);
-  for (std::int64_t i = 0; i < count; ++i)
-    grouped.order[static_cast<std::size_t>(next[static_cast<std::size_t>(from_end(index[i], limit))]++)] = i;
-  return grouped;
-}
 
 template <class T>
 void sum_groups(const IndexedRows& rows, const Grouped& grouped, const T* grad, T* grad_x) {
@@ -46,20 +49,18 @@ void sum_groups(const IndexedRows& rows, const Grouped& grouped, const T* grad, 
   parallel_for(rows.outer * rows.limit, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const std::int64_t outer = t / rows.limit;
-      const auto row = static_cast<std::size_t>(t % rows.limit);
+      const std::int64_t row = t % rows.limit;
       const T* source = grad + outer * rows.count * rows.inner;
       T* target = grad_x + t * rows.inner;
-      const auto first = grouped.first[row], last = grouped.first[row + 1];
+      const auto first = grouped.first(row), last = grouped.first(row + 1);
       if (first == last) std::fill_n(target, rows.inner, T{});
-      if (last - first == 1)
-        std::copy_n(source + grouped.order[static_cast<std::size_t>(first)] * rows.inner, rows.inner, target);
+      if (last - first == 1) std::copy_n(source + grouped.order()[first] * rows.inner, rows.inner, target);
       if (last - first <= 1) continue;
       for (std::int64_t j = 0; j < rows.inner; j += tile) {
         const std::int64_t columns = std::min(tile, rows.inner - j);
         double acc[tile] = {};
         for (std::int64_t p = first; p < last; ++p)
-          fold_columns(Fold::sum, dtype_v<T>, source + grouped.order[static_cast<std::size_t>(p)] * rows.inner + j, 1,
-                       0, columns, acc);
+          fold_columns(Fold::sum, dtype_v<T>, source + grouped.order()[p] * rows.inner + j, 1, 0, columns, acc);
         for (std::int64_t c = 0; c < columns; ++c) target[j + c] = narrow<T>(acc[c]);
       }
     }
@@ -101,7 +102,7 @@ void gather_rows(const IndexedRows& rows, std::size_t element_size, const void* 
 
 void gather_rows_backward(const IndexedRows& rows, DType dtype, const void* grad, void* grad_x) {
   const Grouped grouped = with_index(rows.index_dtype, rows.index,
-                                     [&](const auto* index) { return group_by_row(index, rows.count, rows.limit); });
+                                     [&](const auto* index) { return Grouped(index, rows.count, rows.limit); });
   const auto run = [&]<class T>() { sum_groups(rows, grouped, static_cast<const T*>(grad), static_cast<T*>(grad_x)); };
   switch (dtype) {
     case DType::float64: return run.operator()<double>();

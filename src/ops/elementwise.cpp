@@ -18,7 +18,7 @@ Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b) {
                       "from the last on",
                       op, to_string(a), to_string(b), in_a, in_b, -d));
     }
-    result[-d] = in_a == 1 ? in_b : in_a;
+    if (const std::int64_t size = in_a == 1 ? in_b : in_a; size != result[-d]) result.set(-d, size);
   }
   return result;
 }

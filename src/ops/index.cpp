@@ -110,18 +110,19 @@ void resolve(const Slice& slice, std::int64_t size, std::int64_t axis, SliceAttr
   if (slice.step == 0)
     throw ValueError(fmt::format("[slice] the step of axis {} is 0; it must be positive or negative", axis));
   const bool forward = slice.step > 0;
-  constexpr std::int64_t open = std::numeric_limits<std::int64_t>::max();
-  const auto bound = [&](std::int64_t i) {
-    if (i < 0) i = i < -size ? -1 : i + size;
+  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t open) {
+    if (!given) return open;
+    const std::int64_t i = *given < 0 ? (*given < -size ? -1 : *given + size) : *given;
     return forward ? std::clamp<std::int64_t>(i, 0, size) : std::clamp<std::int64_t>(i, -1, size - 1);
   };
-  const std::int64_t start = bound(slice.start);
-  const std::int64_t stop = slice.stop == open ? (forward ? size : -1) : bound(slice.stop);
-  const std::int64_t span = forward ? stop - start : start - stop, stride = forward ? slice.step : -slice.step;
+  const std::int64_t start = bound(slice.start, forward ? 0 : size - 1), stop = bound(slice.stop, forward ? size : -1);
+  // A longer step picks the same one element.
+  const std::int64_t longest = std::max<std::int64_t>(size, 1), step = std::clamp(slice.step, -longest, longest);
+  const std::int64_t span = forward ? stop - start : start - stop, stride = forward ? step : -step;
   const auto at = static_cast<std::size_t>(axis);
-  a.shape.push_back(span <= 0 ? 0 : (span + stride - 1) / stride);
+  a.shape.push_back(span <= 0 ? 0 : 1 + (span - 1) / stride);
   a.start[at] = start;
-  a.step[at] = slice.step;
+  a.step[at] = step;
 }
 
 // ---- take: x [outer, limit, inner] by indices [count] along its middle ----------------------------------------------
@@ -175,8 +176,10 @@ constexpr Record<AxisAttrs> take_record{
         },
     .backward =
         [](Backward& b, const AxisAttrs& a) {
-          const Tensor grad_x = Tensor::empty(b.input_spec(0));
-          kernels::gather_rows_backward(rows_of(grad_x.shape(), b.input(1), a.axis), grad_x.dtype(), b.grad().bytes(),
+          const Tensor grad_x = Tensor::empty(b.input_spec(0)), &indices = b.input(1);
+          const std::int64_t limit = grad_x.shape()[a.axis];
+          check_indices("take", indices, -limit, limit);  // they may have been written since forward
+          kernels::gather_rows_backward(rows_of(grad_x.shape(), indices, a.axis), grad_x.dtype(), b.grad().bytes(),
                                         grad_x.bytes());
           b.give(0, grad_x);
         },
@@ -203,7 +206,7 @@ Shape concatenated_shape(std::size_t count, const auto& shape_of, std::int64_t a
           fmt::format("[concatenate] Cannot concatenate {} and {} along axis {}; all other sizes must be "
                       "equal",
                       to_string(shape_of(0)), to_string(next), axis));
-    y[axis] += next[axis];
+    y.set(axis, y[axis] + next[axis]);
   }
   return y;
 }
@@ -211,7 +214,7 @@ Shape concatenated_shape(std::size_t count, const auto& shape_of, std::int64_t a
 // The part of y that input i fills, as a slice.
 SliceAttrs part_of(const Shape& y, std::int64_t axis, std::int64_t first, std::int64_t size) {
   SliceAttrs part{.shape = y};
-  part.shape[axis] = size;
+  part.shape.set(axis, size);
   part.step.fill(1);
   part.start[static_cast<std::size_t>(axis)] = first;
   return part;

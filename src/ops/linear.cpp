@@ -46,7 +46,7 @@ Specs infer(const Inputs& in, const LinearAttrs&) {
     }
   }
   Shape shape = x.shape();
-  shape[-1] = k;
+  shape.set(-1, k);
   return Spec{x.dtype(), shape};
 }
 
@@ -73,7 +73,7 @@ void give_gradients(Backward& b, const Tensor& dz) {
   if (b.needs(0)) {
     const Tensor& weight = b.input(1);
     Spec x = dz.spec();
-    x.shape[-1] = weight.shape()[0];
+    x.shape.set(-1, weight.shape()[0]);
     give_product(b, 0, x, {n, weight.shape()[0], k, false, true}, dz, weight);
   }
   if (b.needs(1)) {
@@ -112,7 +112,7 @@ Cost cost(const Inputs& in, const Specs& out, const LinearAttrs& attrs) {
 
 onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const LinearAttrs& attrs) {
   Spec spec = in[0].spec;
-  spec.shape[-1] = in[1].spec.shape[1];
+  spec.shape.set(-1, in[1].spec.shape[1]);
   onnx::Value y = g.node("MatMul", {in[0], in[1]}, spec);
   if (in.size() == 3) y = g.node("Add", {y, in[2]}, spec);
   switch (attrs.activation) {

@@ -153,20 +153,18 @@ Tensor reshape(const Tensor& x, std::span<const std::int64_t> sizes) {
         fmt::format("[reshape] Cannot reshape {} into ({}): {}", to_string(x.shape()), fmt::join(sizes, ", "), why));
   };
   std::optional<std::size_t> free;
-  std::int64_t known = 1;
+  Shape shape;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < -1) refuse("a size is negative; only one -1 stands for what the others leave");
     if (sizes[i] == -1 && free) refuse("two sizes are -1; only one can be left open");
-    if (sizes[i] == -1)
-      free = i;
-    else
-      known *= sizes[i];
+    if (sizes[i] == -1) free = i;
+    shape.push_back(sizes[i] == -1 ? 1 : sizes[i]);
   }
-  if (!free) return apply<reshape_record>({Shape(sizes)}, x);
+  if (!free) return apply<reshape_record>({shape}, x);
+  const std::int64_t known = shape.elements();
   if (known == 0 || x.size() % known != 0)
     refuse(fmt::format("{} elements do not divide by {}, the product of the other sizes", x.size(), known));
-  Shape shape;
-  for (std::size_t i = 0; i < sizes.size(); ++i) shape.push_back(i == *free ? x.size() / known : sizes[i]);
+  shape.set(static_cast<std::int64_t>(*free), x.size() / known);
   return apply<reshape_record>({shape}, x);
 }
 

@@ -30,12 +30,22 @@ TEST(Shape, RefusesWhatCannotBe) {
   EXPECT_THROW((Shape{std::int64_t{1} << 40, std::int64_t{1} << 40}), ShapeError);
   EXPECT_NO_THROW((Shape{std::int64_t{1} << 30, std::int64_t{1} << 29}));
   EXPECT_THROW((Shape{std::int64_t{1} << 30, std::int64_t{1} << 30}), ShapeError);
-  EXPECT_NO_THROW((Shape{0, std::int64_t{1} << 58, std::int64_t{1} << 58}));
+  EXPECT_NO_THROW((Shape{0, std::int64_t{1} << 58}));
+  EXPECT_THROW((Shape{0, std::int64_t{1} << 58, std::int64_t{1} << 58}), ShapeError);  // flattened, it would overflow
   const std::vector<std::int64_t> nine(9, 1);
   EXPECT_THROW(Shape{std::span(nine)}, ShapeError);
   Shape shape{4};
   shape.push_back(5);
   EXPECT_EQ(shape, (Shape{4, 5}));
+}
+
+TEST(Shape, ASizeChangesWithinTheLimits) {
+  Shape shape{2, 3, 0};
+  shape.set(-1, 5);
+  shape.set(0, 7);
+  EXPECT_EQ(shape, (Shape{7, 3, 5}));
+  EXPECT_THROW(shape.set(1, -1), ShapeError);
+  EXPECT_THROW(shape.set(1, std::int64_t{1} << 58), ShapeError);
 }
 
 TEST(Shape, AxisCountsFromEitherEnd) {

@@ -69,7 +69,7 @@ struct Kept {
 Case slice_case(const eo::Shape& shape, const std::vector<Kept>& kept) {
   eo::Shape to = shape;
   for (std::size_t d = 0; d < kept.size(); ++d)
-    to[static_cast<std::int64_t>(d)] = static_cast<std::int64_t>(kept[d].indices.size());
+    to.set(static_cast<std::int64_t>(d), static_cast<std::int64_t>(kept[d].indices.size()));
   return {.inputs = {{.shape = shape}},
           .run =
               [kept](Tensors in) {
@@ -217,7 +217,7 @@ void add_shape_samples(SampleList& list) {
                   }});
   list.back().cases = {slice_case({7, 4}, {{{2, 5}, {2, 3, 4}}}),  // whole rows: a view
                        slice_case({7, 4}, {{{0, 7, 3}, {0, 3, 6}}}),
-                       slice_case({7, 4}, {{{-1, std::numeric_limits<std::int64_t>::max(), -2}, {6, 4, 2, 0}}}),
+                       slice_case({7, 4}, {{{-1, {}, -2}, {6, 4, 2, 0}}}),
                        slice_case({7, 4}, {{{-3, -1}, {4, 5}}, {{3, 0, -1}, {3, 2, 1}}}),
                        slice_case({7, 4}, {{{5, 2}, {}}}),
                        slice_case({3, 2, 4}, {{{1, 2}, {1}}, {{0, 99}, {0, 1}}})};

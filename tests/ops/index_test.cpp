@@ -100,5 +100,23 @@ TEST(IndexOps, Refusals) {
               HasSubstr("Cannot concatenate (3, 4) and (3, 4, 1)"));
 }
 
+TEST(IndexOps, OpenEndsAndLongSteps) {
+  const Tensor x = Tensor::from<float>({0, 1, 2, 3, 4}, {5});
+  EXPECT_THAT(slice(x, {Slice{.step = -1}}).to_vector(), testing::ElementsAre(4, 3, 2, 1, 0));
+  EXPECT_THAT(slice(x, {Slice{.start = 1, .step = -1}}).to_vector(), testing::ElementsAre(1, 0));
+  constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(slice(x, {Slice{.step = far}}).to_vector(), testing::ElementsAre(0));
+  EXPECT_THAT(slice(x, {Slice{.step = -far - 1}}).to_vector(), testing::ElementsAre(4));
+  EXPECT_THAT(slice(x, {Slice{.start = 1, .stop = far, .step = 3}}).to_vector(), testing::ElementsAre(1, 4));
+}
+
+TEST(IndexOps, IndicesAreCheckedAgainInBackward) {
+  const Tensor x = Tensor::ones({5, 2}), indices = Tensor::from<std::int64_t>({0, 4}, {2});
+  x.set_requires_grad();
+  const Tensor y = sum(take(x, indices));
+  indices.data<std::int64_t>()[1] = 1000000;  // through a pointer that nobody counts
+  EXPECT_THROW(y.backward(), ShapeError);
+}
+
 }  // namespace
 }  // namespace everyo

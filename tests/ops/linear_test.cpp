@@ -32,7 +32,7 @@ struct Layer {
     weight = drawn({sx[-1], k}, dtype, 2).set_requires_grad();
     if (with_bias) bias = drawn({k}, dtype, 3).set_requires_grad();
     Shape out = sx;
-    out[-1] = k;
+    out.set(-1, k);
     seed = drawn(out, dtype, 4);
   }
   // Output and gradients after one backward.
@@ -165,6 +165,12 @@ TEST(LinearOp, KnowsItsCostAndLowering) {
   EXPECT_EQ(graph.nodes[1].type, "Add");
   EXPECT_EQ(graph.nodes[2].type, "Relu");
   EXPECT_EQ(lowered[0].spec, out[0]);
+}
+
+TEST(LinearOp, RefusesAResultThatIsTooLarge) {
+  const Tensor x = Tensor::zeros({std::int64_t{1} << 40, 0}), w = Tensor::zeros({0, std::int64_t{1} << 22});
+  EXPECT_THROW(linear(x, w), ShapeError);
+  EXPECT_THROW(matmul(x, w), ShapeError);
 }
 
 }  // namespace

@@ -60,5 +60,21 @@ TEST(ShapeOps, Refusals) {
   EXPECT_THAT(message_of<ShapeError>([&] { flatten(x, 2); }), HasSubstr("out of range"));
 }
 
+TEST(ShapeOps, ReshapeRefusesSizesWhoseProductOverflows) {
+  const std::int64_t big = std::int64_t{1} << 32;
+  EXPECT_THROW(reshape(Tensor::ones({4}), {big, big, -1}), ShapeError);
+  EXPECT_THROW(reshape(Tensor::ones({0}), {-1, 0}), ShapeError);
+}
+
+TEST(ShapeOps, AValueWrittenAfterItWasMadeIsWhatBackwardSees) {
+  const Tensor w = Tensor::from<float>({1, 2, 3, 4}, {2, 2}), x = Tensor::ones({1, 2});
+  w.set_requires_grad();
+  x.set_requires_grad();
+  const Tensor made = transpose(w);  // cheap: made again from w in backward, unless somebody wrote it
+  made.assign(Tensor::full({2, 2}, 10));
+  sum(matmul(x, made)).backward();
+  EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{20, 20}));
+}
+
 }  // namespace
 }  // namespace everyo

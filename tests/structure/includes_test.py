@@ -26,6 +26,7 @@ HEADER_ROOMS = {
                      "shape", "state"), "base"),
     **dict.fromkeys(("memory", "storage"), "tensor"),
     **dict.fromkeys(("onnx_graph", "op"), "autograd"),
+    **dict.fromkeys(("window",), "ops"),
 }
 
 # Libraries and instruction sets that only kernels/ may see.
