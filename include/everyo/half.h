@@ -1,6 +1,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "everyo/dtype.h"
@@ -72,7 +73,18 @@ constexpr float round_to_odd(std::int64_t value) noexcept {
   return round_to_odd(static_cast<double>(exact ? value : (value & ~low) | (low + 1)));
 }
 
-/// The way back, with one rounding, ties to even.
+/// A floating value to an integer: towards zero, the nearest end of the range for what lies outside, 0 for NaN.
+template <class T, class U>
+constexpr T saturate(U value) noexcept {
+  // The ends as floating values: the lower is exact, the upper is one above the range.
+  constexpr auto low = static_cast<U>(std::numeric_limits<T>::min());
+  constexpr auto above = static_cast<U>(std::numeric_limits<T>::max() / 2 + 1) * U{2};
+  if (value != value) return T{0};
+  if (value < low) return std::numeric_limits<T>::min();
+  if (value >= above) return std::numeric_limits<T>::max();
+  return static_cast<T>(value);
+}
+/// The way back, with one rounding, ties to even; from floating to integer as saturate() does.
 template <class T, class U>
 constexpr T narrow(U value) noexcept {
   constexpr bool to_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
@@ -85,6 +97,8 @@ constexpr T narrow(U value) noexcept {
       return to_bfloat16(once);
   } else if constexpr (std::is_same_v<T, bool>) {
     return value != U{};
+  } else if constexpr (std::is_integral_v<T> && std::is_floating_point_v<U>) {
+    return saturate<T>(value);
   } else {
     return static_cast<T>(value);
   }

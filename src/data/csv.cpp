@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "base/files.h"
@@ -94,20 +96,32 @@ void split(std::string_view line, char delimiter, Place at, std::vector<Field>& 
   }
 }
 
-/// A finite number that is the whole text.
-std::optional<double> number_of(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
+struct Spelled {
+  bool whole = false;  ///< the whole text is a number, "nan" and "inf" too
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || text.starts_with('+') || error != std::errc{} || end != text.data() + text.size() ||
-      !std::isfinite(value))
-    return std::nullopt;
-  return value;
+};
+Spelled spelled_number(std::string_view text) {
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-') || text.starts_with('+')) return {};
+  }
+  Spelled result;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result.value);
+  result.whole = !text.empty() && error != std::errc::invalid_argument && end == text.data() + text.size();
+  if (error == std::errc::result_out_of_range) result.value = std::strtod(std::string(text).c_str(), nullptr);
+  return result;
 }
 
+/// A finite number that is the whole text.
+std::optional<double> number_of(std::string_view text) {
+  const Spelled spelled = spelled_number(text);
+  return spelled.whole && std::isfinite(spelled.value) ? std::optional(spelled.value) : std::nullopt;
+}
+
+/// A line of words. What is spelled as a number, if only nan or 1e999, is data, which is then refused.
 bool is_header(const std::vector<Field>& fields) {
   for (const Field& field : fields)
-    if (number_of(field.text) || field.text.empty()) return false;
+    if (spelled_number(field.text).whole || field.text.empty()) return false;
   return true;
 }
 
@@ -192,15 +206,22 @@ ArrayDataset load_csv_dataset(const std::string& path, const CsvDatasetOptions& 
     for (std::int64_t row = 0; row < n; ++row)
       for (std::int64_t column = 0; column < columns; ++column) {
         const double value = table.values[static_cast<std::size_t>(row * columns + column)];
+        const auto refuse = [&](const std::string& why) {
+          fail({path, table.lines[static_cast<std::size_t>(row)], column + 1}, why);
+        };
         if (column != target) {
+          if (std::abs(value) > std::numeric_limits<float>::max())
+            refuse(fmt::format("{} does not fit into float32", value));
           x[next++] = static_cast<float>(value);
           continue;
         }
         constexpr double whole = 0x1p53;  // beyond, doubles no longer hold every whole number
         if (!is_floating(options.target_dtype) && (value != std::trunc(value) || std::abs(value) > whole))
-          fail({path, table.lines[static_cast<std::size_t>(row)], column + 1},
-               fmt::format("the label {} is no whole number; targets are {}", value, name_of(options.target_dtype)));
-        y[static_cast<std::size_t>(row)] = narrow<T>(value);
+          refuse(fmt::format("the label {} is no whole number; targets are {}", value, name_of(options.target_dtype)));
+        const T label = narrow<T>(value);
+        if (!is_floating(options.target_dtype) && static_cast<double>(widen(label)) != value)
+          refuse(fmt::format("the label {} does not fit into {}", value, name_of(options.target_dtype)));
+        y[static_cast<std::size_t>(row)] = label;
       }
   });
   return {std::move(features), std::move(targets)};

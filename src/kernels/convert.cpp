@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "everyo/half.h"
 #include "kernels/isa.h"
@@ -76,25 +75,6 @@ void convert_array(const double* in, float* out, std::size_t n) {
 }
 
 template <class From, class To>
-To convert_element(From element) {
-  const auto value = widen(element);
-  using Value = decltype(value);
-  if constexpr (std::is_floating_point_v<std::remove_cv_t<Value>> && std::is_integral_v<To> &&
-                !std::is_same_v<To, bool>) {
-    // The ends as floating values: the lower is exact, the upper is one above the range.
-    constexpr auto low = static_cast<std::remove_cv_t<Value>>(std::numeric_limits<To>::min());
-    constexpr auto above =
-        static_cast<std::remove_cv_t<Value>>(std::numeric_limits<To>::max() / 2 + 1) * std::remove_cv_t<Value>{2};
-    if (value != value) return To{0};
-    if (value < low) return std::numeric_limits<To>::min();
-    if (value >= above) return std::numeric_limits<To>::max();
-    return static_cast<To>(value);
-  } else {
-    return narrow<To>(value);
-  }
-}
-
-template <class From, class To>
 void convert_array(const From* in, To* out, std::size_t n) {
   constexpr bool from_half = is_half(dtype_v<From>), to_half = is_half(dtype_v<To>);
   if constexpr (from_half || (to_half && (std::is_same_v<From, bool> || std::is_same_v<From, std::uint8_t>))) {
@@ -107,7 +87,7 @@ void convert_array(const From* in, To* out, std::size_t n) {
       convert_array(wide, out + i, count);
     }
   } else {
-    for (std::size_t i = 0; i < n; ++i) out[i] = convert_element<From, To>(in[i]);
+    for (std::size_t i = 0; i < n; ++i) out[i] = narrow<To>(widen(in[i]));
   }
 }
 

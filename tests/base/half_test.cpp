@@ -124,6 +124,17 @@ TEST(Half, RandomValuesGoToTheNearest) {
   }
 }
 
+TEST(Half, FloatsBecomeIntegersWithinTheirRange) {
+  EXPECT_EQ(narrow<std::uint8_t>(300.0), 255);
+  EXPECT_EQ(narrow<std::uint8_t>(-1.5f), 0);
+  EXPECT_EQ(narrow<std::int32_t>(-3.9), -3);
+  EXPECT_EQ(narrow<std::int64_t>(std::nan("")), 0);
+  EXPECT_EQ(narrow<std::int64_t>(1e30f), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(narrow<std::int64_t>(-1e30), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(narrow<std::int32_t>(2147483647.0), 2147483647);
+  EXPECT_EQ(narrow<std::int32_t>(2147483648.0f), 2147483647);
+}
+
 TEST(Half, DoublesBeyondFloatBecomeInfinite) {
   volatile double huge = 1e300;
   EXPECT_EQ(narrow<Float16>(static_cast<double>(huge)).bits, 0x7c00);

@@ -133,5 +133,27 @@ TEST_F(CsvFile, AMissingFileIsNamed) {
   }
 }
 
+TEST_F(CsvFile, ValuesThatDoNotFitTheirDTypeAreRefused) {
+  const auto message = [&](const std::string& text, DType dtype) -> std::string {
+    try {
+      load_csv_dataset(write(text), {.target_dtype = dtype});
+    } catch (const FileError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(message("1,300\n", uint8), HasSubstr("line 1, column 2: the label 300 does not fit into uint8"));
+  EXPECT_THAT(message("1,-1\n", uint8), HasSubstr("the label -1 does not fit"));
+  EXPECT_THAT(message("1e39,1\n", int64), HasSubstr("line 1, column 1: 1e+39 does not fit into float32"));
+  EXPECT_EQ(message("1,255\n", uint8), "no error");
+}
+
+TEST(Csv, WhatIsSpelledAsANumberIsNoHeader) {
+  EXPECT_THAT(message_of("nan,inf\n1,2\n"), HasSubstr("line 1"));
+  EXPECT_THAT(message_of("1e999,2\n"), HasSubstr("line 1, column 1"));
+  EXPECT_THAT(message_of("1,+-1\n"), HasSubstr("line 1, column 2"));
+  EXPECT_THAT(parse_csv("1e-400,2\n", "t").values, ElementsAre(0, 2));
+}
+
 }  // namespace
 }  // namespace everyo
