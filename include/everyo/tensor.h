@@ -174,6 +174,7 @@ struct GradSlot {
     bool full = false;
   };
   std::vector<Use> uses;             ///< a tied weight: one accumulator per place of use, summed in that order
+  bool summed = false;               ///< `value` is the sum of `uses`, unless its version has changed since
   std::uint32_t summed_version = 0;  ///< of `value` when `uses` were last summed into it
 };
 

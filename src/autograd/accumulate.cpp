@@ -33,14 +33,16 @@ void prepare(Tensor& value, bool full, bool external, const Spec& spec) {
 std::pair<Tensor&, bool&> accumulator(GradSlot& slot, const Leaf& leaf, std::uint16_t use) {
   if (leaf.use_paths.size() < 2) return {slot.value, slot.full};
   if (slot.uses.size() != leaf.use_paths.size()) slot.uses.resize(leaf.use_paths.size());
-  if (slot.full && slot.value.body()->version() != slot.summed_version) {
-    // The sum was changed from outside (clipped, unscaled): it is what later contributions add to.
+  if (slot.full && (!slot.summed || slot.value.body()->version() != slot.summed_version)) {
+    // The sum is older than the uses, or was changed from outside (clipped, unscaled): later contributions add to it.
     for (auto& each : slot.uses) each.full = false;
     prepare(slot.uses[0].value, false, false, slot.value.spec());
     accumulate(slot.uses[0].value, slot.value, false);
     slot.uses[0].full = true;
     slot.summed_version = slot.value.body()->version();
+    slot.summed = true;
   }
+  if (use >= slot.uses.size()) use = 0;  // a place that owned the weight in forward is gone
   return {slot.uses[use].value, slot.uses[use].full};
 }
 
@@ -73,6 +75,7 @@ void sum_uses(GradSlot& slot, const Spec& spec) {
   }
   slot.full = !first;
   slot.summed_version = slot.value.body()->version();
+  slot.summed = true;
 }
 
 GradSlot& GradientSink::slot(const Tensor& leaf) {
@@ -89,14 +92,15 @@ std::vector<std::pair<Tensor, Tensor>> GradientSink::gradients() const {
 }
 
 Tensor Tensor::grad() const {
-  if (!body_->leaf || !body_->leaf->grad.full) return {};
+  if (!known().leaf || !body_->leaf->grad.full) return {};
   return body_->leaf->grad.value.detach();
 }
 
 void Tensor::zero_grad() const {
-  if (!body_->leaf) return;
+  if (!known().leaf) return;
   GradSlot& slot = body_->leaf->grad;
   slot.full = false;
+  slot.summed = false;
   slot.scale = 1;
   for (auto& use : slot.uses) use.full = false;
 }

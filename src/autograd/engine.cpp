@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "autograd/node.h"
 #include "base/thread_context.h"
@@ -56,7 +57,7 @@ struct Engine {
       visit(*node);
     }
     for (const Tensor& leaf : tied_) sum_uses(slot_of(leaf.body()), leaf.spec());
-    if (!nested_) finish();
+    finish();
   }
 
   void at_end(std::function<void()> hook) { end_hooks_.push_back(std::move(hook)); }
@@ -90,7 +91,7 @@ struct Engine {
       if (edges[i].to_leaf())
         reach_leaf(edges[i], backward, i, given[i]);
       else if (given[i].defined())
-        reach_node(edges[i], given[i]);
+        reach_node(node, edges[i], given[i]);
     }
     for (Tensor& g : given) g = {};
     for (Tensor& g : node.grads()) g = {};
@@ -119,12 +120,18 @@ struct Engine {
     }
     if (leaf.ready.empty() || thread_context.gradients) return;
     if (fires_at_end_)
-      add_once(outermost_->watched_, Tensor(Ref<Body>::share(body)));
+      add_once(outermost_->late_, Tensor(Ref<Body>::share(body)));
     else if (counts_ && leaf.pending > 0 && --leaf.pending == 0)
       fire(Tensor(Ref<Body>::share(body)));
   }
 
-  void reach_node(const Edge& edge, Tensor& given) {
+  void reach_node(const Node& from, const Edge& edge, Tensor& given) {
+    if (!edge.fits(*given.body())) [[unlikely]]
+      throw StateError(
+          fmt::format("[{}] backward gave a gradient of shape {} {}, which is not its input's; give() one of "
+                      "the input's shape and dtype",
+                      from.op->name, to_string(given.shape()), name_of(given.dtype())),
+          ErrorKind::gradient);
     Node* to = edge.node();
     Tensor& arrived = to->grads()[edge.output()];
     if (claim(*to)) push(to);
@@ -189,14 +196,20 @@ struct Engine {
   }
 
   void finish() {
-    for (std::size_t i = 0; i < watched_.size(); ++i) {
-      const Tensor leaf = watched_[i];
-      if (fires_at_end_ || leaf.body()->leaf->pending > 0) {
-        leaf.body()->leaf->pending = 0;
-        fire(leaf);
+    if (!nested_) {
+      for (std::size_t i = 0; i < watched_.size(); ++i) {
+        const Tensor leaf = watched_[i];
+        if (std::exchange(leaf.body()->leaf->pending, 0) > 0) fire(leaf);
+      }
+      // A hook may run a backward, which adds to both lists.
+      std::size_t late = 0, hook = 0;
+      while (late < late_.size() || hook < end_hooks_.size()) {
+        if (late < late_.size())
+          fire(Tensor(late_[late++]));
+        else
+          std::exchange(end_hooks_[hook++], nullptr)();
       }
     }
-    for (std::size_t i = 0; i < end_hooks_.size(); ++i) std::exchange(end_hooks_[i], nullptr)();
     if (options_.at_end) options_.at_end();
   }
 
@@ -214,6 +227,7 @@ struct Engine {
   std::array<Tensor, 8> few_{};  // what the running node gives, unless it has more inputs
   PoolVector<Item> heap_;
   PoolVector<Tensor> watched_, tied_;
+  PoolVector<Tensor> late_;  // leaves whose ready hooks wait for the end of the outermost walk
   std::vector<std::function<void()>> end_hooks_;
 };
 
@@ -234,6 +248,7 @@ void Tensor::backward(const BackwardOptions& options) const {
                      ErrorKind::gradient);
   if (is_meta()) throw StateError("[backward] a meta tensor has no values to differentiate", ErrorKind::gradient);
   const NoGrad no_grad;
+  const Scoped<&Context::meta> with_values(false);
   const Scoped<&Context::autocast> in_saved_dtypes(false);
   const Scoped<&Context::saved> unpacked(nullptr);
   Tensor seed = options.seed ? *options.seed : full(shape(), 1, dtype());
@@ -261,13 +276,14 @@ void on_gradient(const Tensor& tensor, NodeHook before, std::function<void()> af
 }
 
 std::uint64_t add_ready_hook(const Tensor& leaf, Leaf::ReadyHook hook) {
-  if (!leaf.body()->leaf) throw StateError("[add_ready_hook] the tensor is no slot; it needs set_requires_grad()");
+  if (!leaf.defined() || !leaf.body()->leaf)
+    throw StateError("[add_ready_hook] the tensor is no slot; it needs set_requires_grad()");
   Leaf& slot = *leaf.body()->leaf;
   slot.ready.emplace_back(slot.next_hook, std::move(hook));
   return slot.next_hook++;
 }
 void remove_ready_hook(const Tensor& leaf, std::uint64_t number) {
-  if (!leaf.body()->leaf) return;
+  if (!leaf.defined() || !leaf.body()->leaf) return;
   std::erase_if(leaf.body()->leaf->ready, [number](const auto& entry) { return entry.first == number; });
 }
 
@@ -278,22 +294,21 @@ void at_backward_end(std::function<void()> hook) {
 }
 
 std::size_t saved_bytes(const Tensor& tensor) {
-  auto* root = static_cast<Node*>(tensor.body()->node.get());
-  if (!root) return 0;
-  std::vector<Node*> seen{root};
-  std::vector<const Storage*> counted;
+  if (tensor.is_leaf()) return 0;
+  std::vector<Node*> stack{static_cast<Node*>(tensor.body()->node.get())};
+  std::unordered_set<const Node*> seen{stack.back()};
+  std::unordered_set<const Storage*> counted;
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < seen.size(); ++i) {
-    for (const Saved& saved : seen[i]->saves()) {
+  while (!stack.empty()) {
+    Node* node = stack.back();
+    stack.pop_back();
+    for (const Saved& saved : node->saves()) {
       if (saved.kind != Saved::Kind::value || !saved.tensor.body()->storage) continue;
       const Storage* storage = saved.tensor.body()->storage.get();
-      if (std::ranges::find(counted, storage) != counted.end()) continue;
-      counted.push_back(storage);
-      bytes += storage->bytes();
+      if (counted.insert(storage).second) bytes += storage->bytes();
     }
-    for (const Edge& edge : seen[i]->edges())
-      if (!edge.none() && !edge.to_leaf() && std::ranges::find(seen, edge.node()) == seen.end())
-        seen.push_back(edge.node());
+    for (const Edge& edge : node->edges())
+      if (!edge.none() && !edge.to_leaf() && seen.insert(edge.node()).second) stack.push_back(edge.node());
   }
   return bytes;
 }

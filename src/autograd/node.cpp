@@ -48,7 +48,7 @@ void destroy_node(GraphNode* base) noexcept {
   while (engine.dying) {
     auto* n = static_cast<Node*>(engine.dying);
     engine.dying = n->next_dying;
-    if (n->op->destroy_attrs) n->op->destroy_attrs(n->attrs());
+    if (n->op && n->op->destroy_attrs) n->op->destroy_attrs(n->attrs());
     for (Saved& s : n->saves()) s.~Saved();
     for (Tensor& g : n->grads()) g.~Tensor();
     for (Edge& e : n->edges()) e.drop();
@@ -76,17 +76,18 @@ void connect(const Op& op, Node& node, std::span<const Tensor* const> in) {
     Body* body = in[i]->body();
     if (!body->requires_grad) continue;
     if (auto* from = static_cast<Node*>(body->node.get())) {
-      edges[i].set_node(from, body->output);
+      edges[i].set_node(from, body->output, body->dtype, body->shape.elements());
       clock = std::max(clock, from->clock);
       below |= from->below;
       continue;
     }
     const Leaf& leaf = *body->leaf;
     if (leaf.parameter && leaf.name.empty() && c.scope && c.scope->stamped) [[unlikely]]
-      throw StateError(
-          fmt::format("[{}] a parameter of shape {} is used but no visit() shows it, so no optimizer would train it; "
-                      "name it in its module's visit()",
-                      op.name, to_string(body->shape)));
+      throw StateError(fmt::format(
+          "[{}] a parameter of shape {} is used but no visit() has shown it, so no optimizer would train it; "
+          "name it in its module's visit(), and after adding a module call parameters() again and make the "
+          "optimizer anew",
+          op.name, to_string(body->shape)));
     edges[i].set_leaf(body, leaf.use_paths.size() < 2 ? std::uint16_t{0} : use_of(leaf, c.scope));
     if (!leaf.ready.empty()) below |= Node::watched;
   }
@@ -98,13 +99,17 @@ Ref<GraphNode> pack_value(SavedValueHooks& hooks, const Tensor& value) {
   auto packed = std::make_unique<PackedValue>();
   packed->hooks = &hooks;
   packed->data = hooks.pack(value);
+  packed->spec = value.spec();
   packed->destroy = [](GraphNode* p) noexcept { std::default_delete<PackedValue>{}(static_cast<PackedValue*>(p)); };
   return Ref<GraphNode>::adopt(packed.release());
 }
 
+// Can the value be made again from a leaf? Not when it was written after it was made, unless it is the leaf's memory.
 bool over_leaf(const Body& body) {
   auto* node = static_cast<Node*>(body.node.get());
-  return node && node->op->cheap && node->inputs == 1 && !node->edges()[0].none() && node->edges()[0].to_leaf();
+  if (!node || !node->op->cheap || node->inputs != 1 || node->edges()[0].none() || !node->edges()[0].to_leaf())
+    return false;
+  return !body.storage || body.storage->version() == 0 || body.storage.get() == node->edges()[0].leaf()->storage.get();
 }
 
 void save_input(Saved& saved, const Tensor& value) {
@@ -148,7 +153,6 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
   auto* node = new (pool_take(bytes)) Node;
   Ref<GraphNode> owner = Ref<GraphNode>::adopt(node);
   node->destroy = destroy_node;
-  node->op = &op;
   node->bytes = bytes;
   if (op.opaque) node->below = Node::hides;
   node->inputs = static_cast<std::uint32_t>(in.size());
@@ -162,12 +166,13 @@ void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, 
   std::uninitialized_value_construct(edges.begin(), edges.end());
   std::uninitialized_value_construct(grads.begin(), grads.end());
   std::uninitialized_value_construct(saves.begin(), saves.end());
+  if (op.specs)
+    for (std::size_t i = 0; i < in.size(); ++i) new (&node->specs()[i]) Spec(in[i]->spec());
   if (op.copy_attrs)
     op.copy_attrs(node->attrs(), attrs);
   else if (op.attrs_size != 0)
     std::memcpy(node->attrs(), attrs, op.attrs_size);
-  if (op.specs)
-    for (std::size_t i = 0; i < in.size(); ++i) new (&node->specs()[i]) Spec(in[i]->spec());
+  node->op = &op;  // from here on there are attributes to destroy
 
   connect(op, *node, in);
   const InputMask wanted = op.opaque ? for_every_grad : needs;
@@ -240,7 +245,12 @@ const Tensor& unpack(Node& node, Saved& saved) {
     case Saved::Kind::packed: {
       if (saved.tensor.defined()) break;
       auto& packed = static_cast<PackedValue&>(*saved.node);
-      saved.tensor = packed.hooks->unpack(packed.data);
+      const Tensor made = packed.hooks->unpack(packed.data);
+      if (!made.defined() || made.is_meta() || made.spec() != packed.spec)
+        refuse(node, fmt::format("a saved value of shape {} {} was packed, and something else unpacked; the hooks must "
+                                 "give back what they took",
+                                 to_string(packed.spec.shape), name_of(packed.spec.dtype)));
+      saved.tensor = made;
       break;
     }
     case Saved::Kind::none: refuse(node, "backward asks for a value that the record does not save");
@@ -254,7 +264,7 @@ bool Backward::needs(std::size_t input) const { return !node_.edges()[input].non
 std::size_t Backward::inputs() const { return node_.inputs; }
 bool Backward::owns_grad(std::size_t output) const {
   const Body* body = grads_[output].body();
-  return body->owners() == 1 && body->storage && body->storage->owners() == 1;
+  return body && body->owners() == 1 && body->storage && body->storage->owners() == 1;
 }
 Spec Backward::input_spec(std::size_t i) const {
   if (node_.has_specs) return node_.specs()[i];

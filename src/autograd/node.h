@@ -21,17 +21,23 @@ class Edge {
   [[nodiscard]] Node* node() const { return reinterpret_cast<Node*>(to_); }
   [[nodiscard]] std::uint16_t output() const { return output_; }
   [[nodiscard]] std::uint16_t use() const { return output_; }
+  /// Is that a gradient of what the node made? In elements modulo 2^32, and dtype.
+  [[nodiscard]] bool fits(const Body& gradient) const {
+    return gradient.dtype == dtype_ && static_cast<std::uint32_t>(gradient.shape.elements()) == elements_;
+  }
   void set_leaf(Body* body, std::uint16_t use) {
     body->retain();
     to_ = reinterpret_cast<std::uintptr_t>(body) | 1;
     output_ = use;
   }
-  void set_node(Node* node, std::uint16_t output);
+  void set_node(Node* node, std::uint16_t output, DType dtype, std::int64_t elements);
   void drop() noexcept;
 
  private:
   std::uintptr_t to_ = 0;     // counted; the low bit says leaf
   std::uint16_t output_ = 0;  // of a node; of a leaf: which use of a tied weight
+  DType dtype_ = float32;     // of a node's output, with the number of its elements
+  std::uint32_t elements_ = 0;
 };
 
 struct Saved {
@@ -44,6 +50,7 @@ struct Saved {
 
 struct PackedValue : GraphNode {
   SavedValueHooks* hooks = nullptr;
+  Spec spec;
   std::shared_ptr<void> data;
 };
 
@@ -80,10 +87,12 @@ struct Node : GraphNode {
 };
 static_assert(sizeof(Node) % 8 == 0 && sizeof(Edge) % 8 == 0 && sizeof(Saved) % 8 == 0 && sizeof(Spec) % 8 == 0);
 
-inline void Edge::set_node(Node* node, std::uint16_t output) {
+inline void Edge::set_node(Node* node, std::uint16_t output, DType dtype, std::int64_t elements) {
   node->retain();
   to_ = reinterpret_cast<std::uintptr_t>(node);
   output_ = output;
+  dtype_ = dtype;
+  elements_ = static_cast<std::uint32_t>(elements);
 }
 
 /// Puts a call on the tape; `needs`: which inputs want a gradient.

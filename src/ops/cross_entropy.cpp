@@ -50,9 +50,9 @@ kernels::RowScale scale_of(const Tensor& g, std::int64_t count, const CrossEntro
 
 // ---- integer labels -------------------------------------------------------------------------------------------------
 
-void check_labels(const Tensor& logits, const Tensor& targets, const CrossEntropyAttrs& a) {
-  const std::int64_t classes = logits.shape()[1];
-  const std::int64_t row = kernels::find_bad_label(labels_of(targets, a), logits.shape()[0], classes);
+void check_labels(const Shape& logits, const Tensor& targets, const CrossEntropyAttrs& a) {
+  const std::int64_t classes = logits[1];
+  const std::int64_t row = kernels::find_bad_label(labels_of(targets, a), logits[0], classes);
   if (row < 0) [[likely]]
     return;
   throw ValueError(
@@ -64,7 +64,7 @@ void check_labels(const Tensor& logits, const Tensor& targets, const CrossEntrop
 
 void labels_forward(const Call& c, const CrossEntropyAttrs& a) {
   const Tensor &logits = c.in[0], &targets = c.in[1], &loss = c.out[0];
-  check_labels(logits, targets, a);
+  check_labels(logits.shape(), targets, a);
   const kernels::Labels labels = labels_of(targets, a);
   void* const row_loss = a.reduction == Reduction::none ? loss.bytes() : nullptr;
   const double total = kernels::cross_entropy(rows_of(logits), labels, c.out[1].bytes(), row_loss);
@@ -76,6 +76,7 @@ template <bool few>
 void labels_backward(Backward& b, const CrossEntropyAttrs& a) {
   const Tensor &targets = b.input(1), &kept = b.output(1), &g = b.grad();
   const Spec spec = b.input_spec(0);
+  check_labels(spec.shape, targets, a);  // they may have been written since forward
   const kernels::Labels labels = labels_of(targets, a);
   const kernels::LogitRows rows{spec.dtype, few ? nullptr : b.input(0).bytes(), spec.shape[0], spec.shape[1]};
   const Tensor grad = Tensor::empty(spec);

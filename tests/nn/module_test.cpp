@@ -151,7 +151,7 @@ TEST(Module, AParameterThatVisitForgotIsAnErrorOnceParametersHasRun) {
   EXPECT_THAT(error_of([&] {
                 (void)net(ramp({1, 4}));
               }),
-              HasSubstr("[product] a parameter of shape (4, 4) is used but no visit() shows it"));
+              HasSubstr("[product] a parameter of shape (4, 4) is used but no visit() has shown it"));
 }
 
 TEST(Module, AReplacedModuleTakesThePlacesNameAndLeavesAnOrphan) {

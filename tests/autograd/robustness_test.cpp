@@ -1,0 +1,164 @@
+// What users' own ops and hooks may do wrong, or do at an odd moment.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "everyo/autograd.h"
+#include "support/test_ops.h"
+
+namespace everyo_test {
+namespace {
+using eo::Tensor;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// y = x, whose backward gives a gradient of one element, whatever x is.
+constexpr eo::Record<> short_gradient_record{
+    .name = "test_short_gradient",
+    .policy = eo::CastPolicy::follow,
+    .infer = [](const eo::Inputs& in, const eo::NoAttrs&) -> eo::Specs { return in[0].spec(); },
+    .forward = [](const eo::Call& c,
+                  const eo::NoAttrs&) { std::ranges::copy(c.in[0].data<float>(), c.out[0].data<float>().begin()); },
+    .backward = [](eo::Backward& b, const eo::NoAttrs&) { b.give(0, Tensor::ones({1})); },
+    .cost = [](const eo::Inputs&, const eo::Specs&, const eo::NoAttrs&) { return eo::Cost{}; },
+    .onnx = eo::no("a test op"),
+    .composed = eo::no("primitive")};
+
+TEST(Robustness, AGradientOfAnotherShapeIsRefused) {
+  const Tensor seed = Tensor::ones({100});
+  const Tensor x = Tensor::ones({100});
+  x.set_requires_grad();
+  EXPECT_THAT([&] { eo::apply<short_gradient_record>({}, square(x)).backward({.seed = &seed}); },
+              ThrowsMessage<eo::StateError>(HasSubstr("[test_short_gradient] backward gave a gradient of shape (1,)")));
+  EXPECT_THAT([&] { eo::apply<short_gradient_record>({}, x).backward({.seed = &seed}); },
+              ThrowsMessage<eo::StateError>(HasSubstr("must give its input's spec")));
+}
+
+struct Counted {
+  static inline int alive = 0;
+  static inline bool refuse = false;
+  Counted() { ++alive; }
+  Counted(const Counted&) {
+    if (refuse) throw eo::ValueError("no copy");
+    ++alive;
+  }
+  Counted(Counted&&) noexcept { ++alive; }
+  ~Counted() { --alive; }
+};
+constexpr eo::Record<Counted> counted_record{
+    .name = "test_counted",
+    .policy = eo::CastPolicy::follow,
+    .infer = [](const eo::Inputs& in, const Counted&) -> eo::Specs { return in[0].spec(); },
+    .forward = [](const eo::Call& c,
+                  const Counted&) { std::ranges::copy(c.in[0].data<float>(), c.out[0].data<float>().begin()); },
+    .backward = [](eo::Backward& b, const Counted&) { b.give(0, b.take_grad()); },
+    .cost = [](const eo::Inputs&, const eo::Specs&, const Counted&) { return eo::Cost{}; },
+    .onnx = eo::no("a test op"),
+    .composed = eo::no("primitive")};
+
+TEST(Robustness, AttributesThatCannotBeCopiedAreNotDestroyed) {
+  const Tensor x = leaf({1});
+  {
+    const Counted attrs;
+    const Tensor y = eo::apply<counted_record>(attrs, x);
+    EXPECT_EQ(Counted::alive, 2);
+    Counted::refuse = true;
+    EXPECT_THROW(eo::apply<counted_record>(attrs, x), eo::ValueError);
+    Counted::refuse = false;
+    EXPECT_EQ(Counted::alive, 2);
+  }
+  EXPECT_EQ(Counted::alive, 0);
+}
+
+class Forgetful : public eo::SavedValueHooks {
+ public:
+  std::shared_ptr<void> pack(const Tensor&) override { return std::make_shared<int>(0); }
+  Tensor unpack(const std::shared_ptr<void>&) override { return result; }
+  Tensor result;
+};
+
+TEST(Robustness, WhatIsUnpackedMustBeWhatWasPacked) {
+  const Tensor x = leaf({3});
+  Forgetful hooks;
+  for (const Tensor& wrong : {Tensor{}, Tensor::ones({2}), Tensor::ones({1}, eo::float64)}) {
+    hooks.result = wrong;
+    Tensor y;
+    {
+      const eo::Scoped<&eo::Context::saved> scope(&hooks);
+      y = square(square(x));
+    }
+    EXPECT_THAT([&] { y.backward(); }, ThrowsMessage<eo::StateError>(HasSubstr("something else unpacked")));
+  }
+}
+
+TEST(Robustness, ABackwardInsideABackwardFiresItsHooks) {
+  const Tensor x = leaf({3}), inner = leaf({5});
+  std::vector<std::string> order;
+  eo::add_ready_hook(inner, [&](const Tensor& t) {
+    EXPECT_EQ(t.grad().item(), 10);
+    order.push_back("inner ready");
+  });
+  const Tensor y = scaled(x, 1);
+  eo::on_gradient(y, [&](std::span<const Tensor>) {
+    const eo::EnableGrad on;
+    square(inner).backward({.at_end = [&] { order.push_back("inner end"); }});
+  });
+  square(y).backward({.at_end = [&] { order.push_back("end"); }});
+  EXPECT_EQ(x.grad().item(), 6);
+  EXPECT_THAT(order, ElementsAre("inner end", "inner ready", "end"));
+}
+
+TEST(Robustness, ABackwardInsideAnEndHookFiresItsHooks) {
+  const Tensor x = leaf({3}), other = leaf({5});
+  int fired = 0;
+  eo::add_ready_hook(other, [&](const Tensor&) { ++fired; });
+  eo::on_gradient(scaled(x, 1), [](std::span<const Tensor>) {});
+  const Tensor y = square(x);
+  eo::on_gradient(y, [&](std::span<const Tensor>) {
+    eo::at_backward_end([&] {
+      const eo::EnableGrad on;
+      square(other).backward();
+    });
+  });
+  y.backward();
+  EXPECT_EQ(fired, 1);
+}
+
+TEST(Robustness, BackwardHasValuesInsideAMetaScope) {
+  const Tensor x = leaf({3});
+  const Tensor y = square(x);
+  const eo::MetaScope meta;
+  y.backward();
+  EXPECT_EQ(x.grad().item(), 6);
+}
+
+TEST(Robustness, GradientsOfBeforeAWeightWasTiedAreKept) {
+  const Tensor w = leaf({1});
+  scaled(w, 2).backward();
+  w.body()->leaf->use_paths = {11, 22};  // as the first visit of a model that ties it does
+  scaled(w, 3).backward();
+  EXPECT_EQ(w.grad().item(), 5);
+  w.body()->leaf->use_paths = {11, 22, 33};
+  eo::ModuleScope third{nullptr, nullptr, "m", 33, false};
+  Tensor y;
+  {
+    const eo::Scoped<&eo::Context::scope> in(&third);
+    y = scaled(w, 1);
+  }
+  w.body()->leaf->use_paths = {11, 22};  // the third place is gone before backward
+  w.zero_grad();
+  y.backward();
+  EXPECT_EQ(w.grad().item(), 1);
+}
+
+TEST(Robustness, UndefinedTensorsAreNamed) {
+  const Tensor none;
+  EXPECT_THAT([&] { (void)none.grad(); }, ThrowsMessage<eo::StateError>(HasSubstr("undefined")));
+  EXPECT_THAT([&] { none.zero_grad(); }, ThrowsMessage<eo::StateError>(HasSubstr("undefined")));
+  EXPECT_THAT([&] { eo::add_ready_hook(none, [](const Tensor&) {}); },
+              ThrowsMessage<eo::StateError>(HasSubstr("no slot")));
+  EXPECT_THAT([&] { (void)eo::saved_bytes(none); }, ThrowsMessage<eo::StateError>(HasSubstr("undefined")));
+}
+
+}  // namespace
+}  // namespace everyo_test
