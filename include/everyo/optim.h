@@ -52,6 +52,8 @@ class EVERYO_API Optimizer : public Stateful {
   /// Adds a group. Throws StateError: "no parameters", "… is no slot".
   void add_group(const std::vector<Tensor>& parameters);
   void check_not_empty() const;
+  /// The same number. Throws ValueError for one that no group has.
+  [[nodiscard]] std::size_t known_group(std::size_t group) const;
   /// The parameter's state tensor, zeros in `dtype` if it has none yet.
   const Tensor& state_tensor(std::size_t parameter, std::size_t which, DType dtype);
 
@@ -92,9 +94,9 @@ class EVERYO_API SGD final : public Optimizer {
   /// Throws StateError for an empty list or a tensor that is no slot, ValueError for options out of range.
   explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
   explicit SGD(const std::vector<Group>& groups);
-  [[nodiscard]] double lr(std::size_t group = 0) const override { return options_[group].lr; }
+  [[nodiscard]] double lr(std::size_t group = 0) const override { return options(group).lr; }
   [[nodiscard]] std::string name() const override { return "SGD"; }
-  [[nodiscard]] const SGDOptions& options(std::size_t group = 0) const noexcept { return options_[group]; }
+  [[nodiscard]] const SGDOptions& options(std::size_t group = 0) const { return options_[known_group(group)]; }
 
  private:
   void update(std::size_t group) override;
@@ -124,9 +126,9 @@ class EVERYO_API Adam : public Optimizer {
   /// Throws as SGD does.
   explicit Adam(std::vector<Tensor> parameters, AdamOptions options = {});
   explicit Adam(const std::vector<Group>& groups);
-  [[nodiscard]] double lr(std::size_t group = 0) const final { return options_[group].lr; }
+  [[nodiscard]] double lr(std::size_t group = 0) const final { return options(group).lr; }
   [[nodiscard]] std::string name() const override { return "Adam"; }
-  [[nodiscard]] const AdamOptions& options(std::size_t group = 0) const noexcept { return options_[group]; }
+  [[nodiscard]] const AdamOptions& options(std::size_t group = 0) const { return options_[known_group(group)]; }
 
  private:
   void update(std::size_t group) final;
@@ -145,7 +147,13 @@ struct AdamWOptions {
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): w *= 1 - lr weight_decay before the update.
 class EVERYO_API AdamW final : public Adam {
  public:
+  using Options = AdamWOptions;
+  struct Group {
+    std::vector<Tensor> parameters;
+    AdamWOptions options{};
+  };
   explicit AdamW(std::vector<Tensor> parameters, AdamWOptions options = {});
+  explicit AdamW(const std::vector<Group>& groups);
   [[nodiscard]] std::string name() const override { return "AdamW"; }
 };
 

@@ -26,6 +26,11 @@ AdamOptions decoupled(const AdamWOptions& o) {
           .decoupled = true,
           .state_dtype = o.state_dtype};
 }
+std::vector<Adam::Group> decoupled(const std::vector<AdamW::Group>& groups) {
+  std::vector<Adam::Group> result;
+  for (const AdamW::Group& group : groups) result.push_back({group.parameters, decoupled(group.options)});
+  return result;
+}
 }  // namespace
 
 Adam::Adam(std::vector<Tensor> parameters, AdamOptions options)
@@ -41,6 +46,8 @@ Adam::Adam(const std::vector<Group>& groups) {
 }
 
 AdamW::AdamW(std::vector<Tensor> parameters, AdamWOptions options) : Adam(std::move(parameters), decoupled(options)) {}
+
+AdamW::AdamW(const std::vector<Group>& groups) : Adam(decoupled(groups)) {}
 
 std::span<const char* const> Adam::state_names() const {
   static constexpr std::array names{"mean", "square", "largest"};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "everyo/optim.h"
 
@@ -31,6 +32,12 @@ void Optimizer::add_group(const std::vector<Tensor>& parameters) {
 void Optimizer::check_not_empty() const {
   if (parameters_.empty())
     throw StateError(fmt::format("[{}] there are no parameters to train; give model.parameters()", name()));
+}
+
+std::size_t Optimizer::known_group(std::size_t group) const {
+  if (group >= group_ends_.size())
+    throw ValueError(fmt::format("[{}] group {} of {}; groups count from 0", name(), group, group_ends_.size()));
+  return group;
 }
 
 std::size_t Optimizer::group_of(std::size_t parameter) const noexcept {
@@ -63,6 +70,7 @@ void Optimizer::step() {
           fmt::format("[{}] parameter '{}' has no values; restore or materialise it before step()", name(), leaf.name));
   }
   const NoGrad no_grad;
+  const Scoped<&Context::meta> with_values(false);
   for (std::size_t group = 0; group < group_ends_.size(); ++group) update(group);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].body()->leaf->grad.full) continue;
@@ -80,9 +88,7 @@ void Optimizer::zero_grad() const {
 void Optimizer::set_lr(double lr, std::size_t group) {
   if (!(lr > 0) || !std::isfinite(lr))
     throw ValueError(fmt::format("[{}] lr {} must be positive and finite", name(), lr));
-  if (group >= group_ends_.size())
-    throw ValueError(fmt::format("[{}] group {} of {}; groups count from 0", name(), group, group_ends_.size()));
-  change_lr(group, lr);
+  change_lr(known_group(group), lr);
 }
 void Optimizer::set_lr(double lr) {
   for (std::size_t group = 0; group < group_ends_.size(); ++group) set_lr(lr, group);
@@ -128,6 +134,9 @@ void Optimizer::load(const StateTree& state) {
   std::vector<double> rates;
   for (std::size_t group = 0; group < group_ends_.size(); ++group)
     rates.push_back(state.at("groups").at(std::to_string(group)).get<double>("lr"));
+  for (const double rate : rates)
+    if (!(rate > 0) || !std::isfinite(rate)) refuse(fmt::format("a learning rate is {}", rate));
+  const Scoped<&Context::meta> with_values(false);
   const auto names = state_names();
   std::vector<Slot> slots(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -137,23 +146,31 @@ void Optimizer::load(const StateTree& state) {
     if (!saved_name.empty() && !own_name.empty() && saved_name != own_name)
       refuse(fmt::format("parameter {} is '{}' there, '{}' here", i, saved_name, own_name));
     slots[i].steps = entry.get<std::int64_t>("steps");
+    if (slots[i].steps < 0) refuse(fmt::format("parameter {} has made {} steps", i, slots[i].steps));
+    std::optional<DType> dtype;
     for (std::size_t k = 0; k < names.size(); ++k) {
       if (!entry.contains(names[k])) continue;
       const StateArray& array = entry.get<StateArray>(names[k]);
       array.check();
+      if (array.shard) refuse(fmt::format("{} of parameter {} is a shard; put the shards together first", names[k], i));
       if (array.spec.shape != parameters_[i].shape())
         refuse(fmt::format("{} of parameter {} has shape {}, the parameter {}", names[k], i,
                            to_string(array.spec.shape), to_string(parameters_[i].shape())));
       if (array.spec.dtype != float32 && array.spec.dtype != float64)
         refuse(fmt::format("{} of parameter {} is {}; state is float32 or float64", names[k], i,
                            name_of(array.spec.dtype)));
+      if (dtype && *dtype != array.spec.dtype)
+        refuse(fmt::format("{} of parameter {} is {}, its other state {}", names[k], i, name_of(array.spec.dtype),
+                           name_of(*dtype)));
+      dtype = array.spec.dtype;
       const Scoped<&Context::category> category(MemoryCategory::optimizer_state);
       slots[i].values[k] = Tensor::empty(array.spec);
       std::ranges::copy(array.bytes, slots[i].values[k].bytes());
     }
   }
   const std::int64_t steps = state.get<std::int64_t>("step_count");
-  for (std::size_t group = 0; group < rates.size(); ++group) set_lr(rates[group], group);
+  if (steps < 0) refuse(fmt::format("it has made {} steps", steps));
+  for (std::size_t group = 0; group < rates.size(); ++group) change_lr(group, rates[group]);
   slots_ = std::move(slots);
   step_count_ = steps;
 }

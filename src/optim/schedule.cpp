@@ -74,6 +74,13 @@ void Scheduler::load(const StateTree& state) {
   std::vector<double> base;
   for (std::size_t group = 0; group < base_.size(); ++group)
     base.push_back(state.at("lr").get<double>(std::to_string(group)));
+  const double factor = schedule_(step);
+  for (const double rate : base)
+    if (!(rate > 0) || !std::isfinite(rate) || !std::isfinite(rate * factor))
+      throw StateError(
+          fmt::format("[Scheduler] the state has learning rate {}, which the schedule makes {} at step {}; "
+                      "rates are positive and finite",
+                      rate, rate * factor, step));
   base_ = std::move(base);
   step_ = step;
   apply();

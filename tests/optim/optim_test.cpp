@@ -378,5 +378,58 @@ TEST(Schedule, GoesOnWhereItStopped) {
   EXPECT_EQ(again.lr(), 0.25);
 }
 
+TEST(Optimizer, AStateThatDoesNotFitChangesNothing) {
+  const Tensor p = slot(ramp(4, 0, 1));
+  eo::Adam opt({p}, {.lr = 0.01});
+  set_grad(p, {1, 1, 1, 1});
+  opt.step();
+  const eo::StateTree good = opt.state();
+  const auto refused = [&](auto&& change, const char* words) {
+    eo::StateTree bad = good;
+    change(bad);
+    EXPECT_THAT([&] { opt.load(bad); }, ThrowsMessage<eo::StateError>(HasSubstr(words)));
+    EXPECT_EQ(opt.lr(), 0.01);
+    EXPECT_EQ(opt.step_count(), 1);
+  };
+  refused([](eo::StateTree& s) { s["parameters"]["0"]["steps"] = -1; }, "has made -1 steps");
+  refused([](eo::StateTree& s) { s["step_count"] = -1; }, "has made -1 steps");
+  refused([](eo::StateTree& s) { s["groups"]["0"]["lr"] = 0.0; }, "a learning rate is 0");
+  refused(
+      [](eo::StateTree& s) {
+        const std::vector<double> wide(4, 1.0);
+        s["parameters"]["0"]["square"] = eo::StateArray::copy_of({eo::float64, {4}}, std::as_bytes(std::span(wide)));
+      },
+      "its other state");
+  refused(
+      [](eo::StateTree& s) {
+        auto array = s.at("parameters").at("0").get<eo::StateArray>("mean");
+        array.shard = eo::ShardInfo{{8}, {4}};
+        s["parameters"]["0"]["mean"] = array;
+      },
+      "is a shard");
+  opt.load(good);
+}
+
+TEST(AdamW, GroupsHaveOptionsOfTheirOwn) {
+  const Tensor weight = slot({1}), bias = slot({1});
+  eo::AdamW opt({{{weight}, {.lr = 0.1, .weight_decay = 0.5}}, {{bias}, {.lr = 0.1, .weight_decay = 0}}});
+  set_grad(weight, {0});
+  set_grad(bias, {0});
+  opt.step();
+  EXPECT_NEAR(weight.item(), 0.95, float32_tolerance);
+  EXPECT_EQ(bias.item(), 1);
+  EXPECT_THAT([&] { (void)opt.lr(2); }, ThrowsMessage<eo::ValueError>(HasSubstr("group 2 of 2")));
+}
+
+TEST(Schedule, AStateThatDoesNotFitChangesNothing) {
+  eo::SGD opt({slot({1})}, {.lr = 0.5});
+  eo::Scheduler schedule(opt, eo::step_schedule(1, 0.1));
+  eo::StateTree state = schedule.state();
+  state["lr"]["0"] = -1.0;
+  EXPECT_THAT([&] { schedule.load(state); }, ThrowsMessage<eo::StateError>(HasSubstr("learning rate -1")));
+  EXPECT_EQ(opt.lr(), 0.5);
+  EXPECT_EQ(schedule.step_count(), 0);
+}
+
 }  // namespace
 }  // namespace everyo_test
