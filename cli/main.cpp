@@ -74,8 +74,8 @@ int run(int argc, char** argv) {
   everyo::set_log_sink([](everyo::LogLevel level, std::string_view message) {
     fmt::print(stderr, "everyo: {}: {}\n", everyo::name_of(level), message);
   });
-  if (!common.isa.empty()) everyo::cap_isa(everyo::isa_of(common.isa));
   try {
+    if (!common.isa.empty()) everyo::cap_isa(everyo::isa_of(common.isa));
     (void)everyo::isa();  // a bad EVERYO_ISA is wrong usage, and is said before any work
   } catch (const everyo::ValueError& error) {
     throw UsageError(error.what());

@@ -70,8 +70,6 @@ nlohmann::json to_json(const everyo::EpochMetrics& m) {
 
 int train(const Common& common, const Choices& choices) {
   note_interrupts();
-  std::optional<RunFolder> out;
-  if (!choices.out.empty()) out.emplace(choices.out);
   const everyo::Split data = everyo::digits_split();
   const everyo::ModelOptions sizes{.inputs = data.train.features.shape()[1], .classes = 10, .seed = choices.seed};
   const std::unique_ptr<everyo::ModuleBase> model = everyo::make_model(choices.model, sizes);
@@ -82,6 +80,8 @@ int train(const Common& common, const Choices& choices) {
       [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
       {.epochs = choices.epochs, .seed = choices.seed});
   everyo::Loader loader(data.train, {.batch = choices.batch, .shuffle = true, .seed = choices.seed});
+  std::optional<RunFolder> out;  // from here on an earlier run's record there is gone
+  if (!choices.out.empty()) out.emplace(choices.out);
   fmt::print("{} on {}: {} parameters, {} samples, batch {}, {} with learning rate {:g}\n", choices.model, choices.data,
              model->num_parameters(), data.train.size(), choices.batch, choices.optimizer, optimizer->lr());
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -123,9 +124,11 @@ struct [[nodiscard]] EnableGrad : Scoped<&Context::grad> {
 struct [[nodiscard]] MetaScope : Scoped<&Context::meta> {
   MetaScope() noexcept : Scoped(true) {}
 };
-/// At most `count` threads a kernel (0: all).
+/// `count` threads a kernel where it has work for as many; 0: one a core. More than cores is allowed up to 64, so that
+/// results can be compared.
 struct [[nodiscard]] ThreadLimit : Scoped<&Context::threads> {
-  explicit ThreadLimit(int count) noexcept : Scoped(static_cast<std::int16_t>(count)) {}
+  static constexpr int most = 64;
+  explicit ThreadLimit(int count) noexcept : Scoped(static_cast<std::int16_t>(std::clamp(count, 0, 0x7fff))) {}
 };
 
 }  // namespace everyo::inline v1

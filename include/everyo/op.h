@@ -15,7 +15,7 @@
 
 namespace everyo::inline v1 {
 
-/// What autocast does with an op's operands and output (docs/precision.md has the table).
+/// What autocast does with an op's operands and output.
 enum class CastPolicy : std::uint8_t {
   unset,
   low,      ///< operands cast to the autocast dtype, float32 accumulation, one rounding
@@ -280,8 +280,10 @@ requires(std::is_convertible_v<const T&, const Tensor&>&&...) Tensor
 /// For a list of inputs: `apply_list<concatenate_record>({axis}, tensors)`.
 template <const auto& R>
 Tensor apply_list(const typename std::remove_cvref_t<decltype(R)>::Attrs& attrs, std::span<const Tensor> in) {
-  std::vector<const Tensor*> list;
-  for (const Tensor& t : in) list.push_back(&t);
+  std::array<const Tensor*, 16> few{};
+  std::vector<const Tensor*> many(in.size() > few.size() ? in.size() : 0);
+  const std::span<const Tensor*> list = many.empty() ? std::span(few).first(in.size()) : std::span(many);
+  for (std::size_t i = 0; i < in.size(); ++i) list[i] = &in[i];
   Tensor out;
   apply(op_of<R>, &attrs, list, {&out, 1});
   return out;

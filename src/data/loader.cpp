@@ -47,6 +47,7 @@ Loader::Loader(ArrayDataset data, const LoaderOptions& options) : data_(std::mov
     throw ValueError(
         fmt::format("[Loader] drop_last leaves no batches: batch_size {} of {} samples; take a smaller batch",
                     options.batch, data_.size()));
+  options_.batch = std::min(options.batch, data_.size());  // "all of it" may be any large number
 }
 
 std::int64_t Loader::samples() const noexcept {

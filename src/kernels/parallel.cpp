@@ -55,7 +55,8 @@ bool in_parallel() noexcept { return inside || team::in_parallel(); }
 int max_threads() noexcept {
   if (in_parallel()) return 1;
   const int limit = context().threads;
-  return limit > 0 ? limit : team::available();
+  if (limit <= 0) return team::available();
+  return std::min(limit, std::max(team::available(), ThreadLimit::most));
 }
 
 void parallel_blocks(std::int64_t count, std::int64_t grain, BlockBody body) {

@@ -66,6 +66,11 @@ void check_floating(DType dtype) {
 
 }  // namespace
 
+const std::string& Parameter::name() const noexcept {
+  static const std::string none;
+  return slot_.defined() ? slot_.body()->leaf->name : none;
+}
+
 Parameter::Parameter(const Shape& shape, const Init& init) {
   check_floating(init.dtype);
   const Scoped<&Context::category> category(MemoryCategory::parameter);

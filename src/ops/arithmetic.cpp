@@ -205,7 +205,11 @@ Tensor scale(const Tensor& x, double factor, double offset) {
   if (!whole(factor) || !whole(offset)) return apply<scale_record>({factor, offset}, cast(x, float32));
   return apply<scale_record>({factor, offset}, x.dtype() == boolean ? cast(x, int64) : x);
 }
-Tensor operator/(const Tensor& x, double y) { return scale(as_floating(x), 1 / y); }
+// Not a product with 1 / y, which rounds twice and overflows where the quotient does not.
+Tensor operator/(const Tensor& x, double y) {
+  const Tensor numerator = as_floating(x);
+  return apply<divide_record>({}, numerator, Tensor::scalar(y, numerator.dtype()));
+}
 Tensor reciprocal(const Tensor& x, double numerator) { return apply<reciprocal_record>({numerator}, as_floating(x)); }
 Tensor negative(const Tensor& x) {
   if (x.dtype() == boolean)

@@ -56,11 +56,11 @@ struct Totals {
 }  // namespace
 
 std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels) {
-  if (logits.rank() != 2 || labels.dtype() != int64 || labels.size() != logits.shape()[0] || logits.shape()[1] == 0)
-    return std::nullopt;
+  const bool whole = !is_floating(labels.dtype()) && labels.dtype() != boolean;
+  if (logits.rank() != 2 || !whole || labels.size() != logits.shape()[0] || logits.shape()[1] == 0) return std::nullopt;
   const NoGrad no_grad;
-  const Tensor predicted = argmax(logits, 1);  // [N]
-  const auto p = predicted.data<std::int64_t>(), y = labels.data<std::int64_t>();
+  const Tensor predicted = argmax(logits, 1), wanted = cast(labels, int64);  // [N] each
+  const auto p = predicted.data<std::int64_t>(), y = wanted.data<std::int64_t>();
   std::int64_t correct = 0;
   for (std::size_t i = 0; i < p.size(); ++i) correct += p[i] == y[i] ? 1 : 0;
   return correct;

@@ -163,5 +163,14 @@ TEST(Buffer, WrongUpdatesAreRefused) {
   EXPECT_THAT(error_of([&] { apply_updates(shards); }), HasSubstr("different buffers"));
 }
 
+TEST(Parameter, AMovedFromOneThrows) {
+  Parameter p({3}, {.seed = 1});
+  const Parameter q = std::move(p);
+  EXPECT_THROW((void)p.shape(), StateError);  // NOLINT(bugprone-use-after-move)
+  EXPECT_THROW((void)p.dtype(), StateError);
+  EXPECT_THROW((void)p.grad(), StateError);
+  EXPECT_EQ(p.name(), "");
+}
+
 }  // namespace
 }  // namespace everyo

@@ -142,5 +142,21 @@ TEST(Arithmetic, Meta) {
   EXPECT_EQ(y.dtype(), float64);
 }
 
+TEST(Arithmetic, ANumberDividesAsATensorDoes) {
+  const Tensor x = Tensor::from<float>({1, 2, 3, 49, 5e-11f, -7}, {6});
+  for (const double y : {3.0, 49.0, 7.0, 1e-10}) {
+    EXPECT_EQ((x / y).to_vector(), divide(x, Tensor::scalar(y)).to_vector()) << y;
+  }
+  EXPECT_EQ((Tensor::full({1}, 49, float64) / 49).item(), 1);
+  EXPECT_EQ((Tensor::full({1}, 7, int64) / 2).item(), 3.5);
+}
+
+TEST(Arithmetic, RefusesAResultThatIsTooLarge) {
+  const std::int64_t n = 1 << 21;
+  EXPECT_THROW(
+      where(Tensor::zeros({n, 1, 1}, boolean), Tensor::zeros({1, n, 1}, uint8), Tensor::zeros({1, 1, n}, uint8)),
+      ShapeError);
+}
+
 }  // namespace
 }  // namespace everyo

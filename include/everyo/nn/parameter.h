@@ -41,11 +41,12 @@ class EVERYO_API Parameter {
 
   [[nodiscard]] const Tensor& tensor() const noexcept { return slot_; }
   operator const Tensor&() const noexcept { return slot_; }  // NOLINT: a parameter stands where a tensor does
-  [[nodiscard]] const Shape& shape() const noexcept { return slot_.shape(); }
-  [[nodiscard]] DType dtype() const noexcept { return slot_.dtype(); }
+  // These throw StateError on an empty or moved-from parameter.
+  [[nodiscard]] const Shape& shape() const { return slot_.shape(); }
+  [[nodiscard]] DType dtype() const { return slot_.dtype(); }
   [[nodiscard]] Tensor grad() const { return slot_.grad(); }
-  /// Dotted path that parameters() stamped; "" before.
-  [[nodiscard]] const std::string& name() const noexcept { return slot_.body()->leaf->name; }
+  /// Dotted path that parameters() stamped; "" before, and on an empty parameter.
+  [[nodiscard]] const std::string& name() const noexcept;
 
  private:
   void adopt(Tensor slot);
