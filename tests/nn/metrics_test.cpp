@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "nn/dense.h"
 
 namespace everyo {
@@ -28,6 +30,40 @@ TEST(Accuracy, WrongShapesAreNamed) {
                 (void)accuracy(Tensor::zeros({2, 3}), Tensor::zeros({3}));
               }),
               HasSubstr("2 and 3 rows"));
+}
+
+TEST(ConfusionMatrix, CountsTargetsByRowAndPredictionsByColumn) {
+  const Tensor targets = Tensor::from<std::int64_t>({0, 2, 2, 1, 2});
+  const Tensor matrix = confusion_matrix(Tensor::from<std::int64_t>({0, 2, 1, 1, 1}), targets, 3);
+  EXPECT_EQ(matrix.dtype(), int64);
+  EXPECT_EQ(matrix.shape(), (Shape{3, 3}));
+  EXPECT_EQ(matrix.to_vector(), (std::vector<double>{1, 0, 0, 0, 1, 0, 0, 2, 1}));
+  const Tensor scores = Tensor::from<float>({1, 5, 2, 9, 0, 0}, {2, 3});  // classes 1 and 0
+  EXPECT_EQ(confusion_matrix(scores, Tensor::from<std::int32_t>({1, 2}, {2, 1}), 3).to_vector(),
+            (std::vector<double>{0, 0, 0, 0, 1, 0, 1, 0, 0}));
+  EXPECT_EQ(confusion_matrix(Tensor::zeros({0}, int64), Tensor::zeros({0}, int64), 1).to_vector(),
+            (std::vector<double>{0}));
+}
+
+TEST(ConfusionMatrix, WrongClassesAreNamed) {
+  const Tensor good = Tensor::from<std::int64_t>({0, 1}), high = Tensor::from<std::int64_t>({0, 3});
+  EXPECT_EQ(
+      testing_nn::error_of([&] { (void)confusion_matrix(good, high, 3); }),
+      "[confusion_matrix] class 3 in row 1 of the target is out of range; 3 classes are the whole numbers 0 to 2");
+  EXPECT_THAT(testing_nn::error_of([&] { (void)confusion_matrix(high, good, 3); }),
+              HasSubstr("class 3 in row 1 of the prediction"));
+  EXPECT_THAT(testing_nn::error_of([&] {
+                (void)confusion_matrix(good, Tensor::from<std::int64_t>({-1, 0}), 3);
+              }),
+              HasSubstr("class -1 in row 0 of the target"));
+  EXPECT_THAT(testing_nn::error_of([&] {
+                (void)confusion_matrix(good, Tensor::from<float>({0, 0.5f}), 3);
+              }),
+              HasSubstr("class 0.5 in row 1"));
+  EXPECT_THROW((void)confusion_matrix(good, Tensor::full({2}, std::nan("")), 3), ValueError);
+  EXPECT_THROW((void)confusion_matrix(good, good, 0), ValueError);
+  EXPECT_THAT(testing_nn::error_of([&] { (void)confusion_matrix(good, Tensor::zeros({3}, int64), 3); }),
+              HasSubstr("[confusion_matrix] prediction (2,) and target (3,) have 2 and 3 rows"));
 }
 
 }  // namespace
