@@ -95,6 +95,13 @@ class EVERYO_API Trainer {
   std::int64_t step_ = 0;
 };
 
+/// The class of each row of `data` by a model that gives logits [N, K]: int64 [N], the first largest of its row. In
+/// evaluation mode and without a graph; each module's own mode comes back. Throws as Trainer::evaluate.
+EVERYO_API Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch = 256);
+/// Loss and accuracy of a model, as Trainer::evaluate.
+EVERYO_API Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data,
+                               std::int64_t batch = 256);
+
 /// Rows of logits [N, K] whose first largest element is at the label, int64 [N]; nothing for other shapes or dtypes.
 EVERYO_API std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels);
 

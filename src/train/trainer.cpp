@@ -53,6 +53,15 @@ struct Totals {
   [[nodiscard]] double accuracy() const { return static_cast<double>(correct) / static_cast<double>(samples); }
 };
 
+/// f(batch, the model's prediction) for all rows, in order.
+template <class F>
+void for_each_prediction(ModuleBase& model, const ArrayDataset& data, std::int64_t batch, F&& f) {
+  if (data.size() == 0) throw ValueError("[evaluate] no batches to evaluate: the dataset has no samples");
+  const ModeScope mode(model, false);
+  const NoGrad no_grad;
+  for (Loader loader(data, {.batch = batch}); const Batch& each : loader) f(each, model.forward_any(each.features));
+}
+
 }  // namespace
 
 std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels) {
@@ -173,15 +182,23 @@ TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const
 }
 
 Evaluation Trainer::evaluate(const ArrayDataset& data, std::int64_t batch) const {
-  if (data.size() == 0) throw ValueError("[Trainer] no batches to evaluate: the dataset has no samples");
-  const ModeScope mode(model_, false);
-  const NoGrad no_grad;
+  return everyo::evaluate(model_, loss_, data, batch);
+}
+
+Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data, std::int64_t batch) {
   Totals totals;
-  for (Loader loader(data, {.batch = batch}); const auto& [x, y] : loader) {
-    const Tensor prediction = model_.forward_any(x);
-    totals.add(loss_(prediction, y).item(), count_correct(prediction, y).value_or(0), x.shape()[0]);
-  }
+  for_each_prediction(model, data, batch, [&](const Batch& each, const Tensor& prediction) {
+    totals.add(loss(prediction, each.targets).item(), count_correct(prediction, each.targets).value_or(0),
+               each.features.shape()[0]);
+  });
   return {totals.mean_loss(), totals.accuracy(), totals.samples};
+}
+
+Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch) {
+  std::vector<Tensor> classes;
+  for_each_prediction(model, data, batch,
+                      [&](const Batch&, const Tensor& logits) { classes.push_back(argmax(logits, 1)); });
+  return concatenate(classes);
 }
 
 }  // namespace everyo::inline v1

@@ -256,6 +256,25 @@ TEST(Trainer, RefusesWhatCannotWork) {
   EXPECT_THROW(static_cast<void>(trainer.evaluate(two_classes(2), 0)), ValueError);
 }
 
+TEST(Evaluate, ClassesAreThoseThatAccuracyCounts) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 1});
+  Loader loader(two_classes(50), {.batch = 8});
+  trainer.fit(loader);
+  const ArrayDataset data = two_classes(9);
+  const Evaluation evaluation = evaluate(net, loss_of_labels(), data, 4), by_trainer = trainer.evaluate(data, 4);
+  EXPECT_EQ(evaluation.loss, by_trainer.loss);
+  EXPECT_EQ(evaluation.accuracy, by_trainer.accuracy);
+  const Tensor classes = predict_classes(net, data, 4);  // in batches of 4, 4 and 1
+  EXPECT_EQ(classes.shape(), (Shape{9}));
+  EXPECT_EQ(classes.dtype(), int64);
+  EXPECT_EQ(classes.to_vector(), argmax(net(data.features), 1).to_vector());
+  EXPECT_EQ(accuracy(classes, data.targets), evaluation.accuracy);
+  EXPECT_THROW(static_cast<void>(predict_classes(net, ArrayDataset{})), ValueError);
+  EXPECT_THROW(static_cast<void>(predict_classes(net, data, 0)), ValueError);
+}
+
 TEST(CountCorrect, CountsRowsOfLogits) {
   const Tensor logits = Tensor::from<float>({1, 2, 3, 0, 5, 5}, {3, 2});
   EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({1, 0, 0})), 3);  // a tie: the first
