@@ -30,6 +30,7 @@ struct Command {
 };
 
 Command add_train(CLI::App& program, Common& common);
+Command add_evaluate(CLI::App& program, Common& common);
 Command add_doctor(CLI::App& program, Common& common);
 Command add_verify(CLI::App& program, Common& common);
 

@@ -1,0 +1,146 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "cli/command.h"
+#include "everyo/data.h"
+#include "everyo/io.h"
+#include "everyo/ops.h"
+#include "everyo/train.h"
+
+namespace cli {
+namespace {
+
+struct Choices {
+  std::string checkpoint, data = "digits";
+};
+
+/// What config.json of a run says of its model.
+struct RunConfig {
+  std::string model;
+  std::int64_t inputs = 0, classes = 0;
+  std::string digest;
+};
+
+RunConfig read_config(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    throw everyo::FileError(
+        fmt::format("{} is no folder; give the folder that 'everyo train --out' wrote", folder.string()),
+        everyo::ErrorKind::file_not_found);
+  const std::filesystem::path path = folder / "config.json";
+  std::ifstream file(path);
+  if (!file)
+    throw everyo::FileError(
+        fmt::format("{} not found or not readable; a folder without it holds no whole run, so train "
+                    "again with --out",
+                    path.string()),
+        everyo::ErrorKind::file_not_found);
+  try {
+    const nlohmann::json config = nlohmann::json::parse(file);
+    const nlohmann::json& model = config.at("model");
+    return {model.at("name").get<std::string>(), model.at("inputs").get<std::int64_t>(),
+            model.at("classes").get<std::int64_t>(), config.at("digest").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw everyo::FileError(fmt::format("{} is damaged: {}; train again with --out", path.string(), error.what()));
+  }
+}
+
+/// The model of a run, whose sizes must be those of the data before anything is made.
+std::unique_ptr<everyo::ModuleBase> load_model(const std::filesystem::path& folder, const RunConfig& config,
+                                               std::int64_t inputs, std::int64_t classes) {
+  const std::string where = (folder / "config.json").string();
+  const std::vector<std::string> known = everyo::model_names();
+  if (std::find(known.begin(), known.end(), config.model) == known.end())
+    throw everyo::FileError(fmt::format("{} names the model '{}', which is unknown; known: {}", where, config.model,
+                                        fmt::join(known, ", ")));
+  if (config.inputs != inputs || config.classes != classes)
+    throw everyo::FileError(fmt::format("{} is of a model of {} inputs and {} classes, and the data has {} and {}; "
+                                        "evaluate on what the model was trained for",
+                                        where, config.inputs, config.classes, inputs, classes),
+                            everyo::ErrorKind::shape);
+  auto model = everyo::make_model(config.model, {.inputs = inputs, .classes = classes});
+  const std::filesystem::path file = folder / "model.safetensors";
+  const everyo::SafetensorsFile saved = everyo::load_safetensors(file);
+  try {
+    model->load_state_dict(saved.tensors);
+  } catch (const everyo::StateError& error) {
+    throw everyo::FileError(
+        fmt::format("{} does not fit the model '{}': {}", file.string(), config.model, error.what()));
+  }
+  if (const std::string digest = everyo::digest(model->named_parameters()); digest != config.digest)
+    throw everyo::FileError(fmt::format("{} has the digest {}, and {} says {}; the two are of different runs",
+                                        file.string(), digest, where, config.digest));
+  return model;
+}
+
+std::string percent(std::int64_t part, std::int64_t whole) {
+  if (whole == 0) return "-";
+  return fmt::format("{:.1f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+void print_table(const std::vector<std::vector<std::int64_t>>& confusion) {
+  constexpr int width = 8;
+  const std::size_t classes = confusion.size();
+  fmt::print("rows: true class, columns: predicted\n{:{}}", "", width + 2);
+  for (std::size_t k = 0; k < classes; ++k) fmt::print("{:{}}", k, width);
+  fmt::print("{:>{}}\n", "recall", width + 2);
+  std::string precisions;
+  for (std::size_t k = 0; k < classes; ++k) {
+    std::int64_t in_row = 0, in_column = 0;
+    fmt::print("{:{}}", k, width + 2);
+    for (std::size_t other = 0; other < classes; ++other) {
+      fmt::print("{:{}}", confusion[k][other], width);
+      in_row += confusion[k][other];
+      in_column += confusion[other][k];
+    }
+    fmt::print("{:>{}}\n", percent(confusion[k][k], in_row), width + 2);
+    precisions += fmt::format("{:>{}}", percent(confusion[k][k], in_column), width);
+  }
+  fmt::print("{:>{}}{}\n", "precision", width + 2, precisions);
+}
+
+int evaluate(const Common& common, const Choices& choices) {
+  constexpr std::int64_t classes = 10;
+  const RunConfig config = read_config(choices.checkpoint);
+  const everyo::ArrayDataset rows = everyo::digits_split().test;
+  const auto model = load_model(choices.checkpoint, config, rows.features.shape()[1], classes);
+  const auto [loss, accuracy, samples] = everyo::evaluate(
+      *model,
+      [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
+      rows);
+  const everyo::Tensor matrix =
+      everyo::confusion_matrix(everyo::predict_classes(*model, rows), rows.targets, classes);  // [K, K]
+  std::vector<std::vector<std::int64_t>> confusion;
+  std::int64_t right = 0;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    const auto row = matrix.data<std::int64_t>().subspan(static_cast<std::size_t>(k * classes), classes);
+    confusion.emplace_back(row.begin(), row.end());
+    right += row[static_cast<std::size_t>(k)];
+  }
+  fmt::print("{} of {} on {}: held-out accuracy {:.2f} %, loss {:.4f}; {} of {} rows are wrong\n", config.model,
+             choices.checkpoint, choices.data, 100 * accuracy, loss, samples - right, samples);
+  print_table(confusion);
+  if (common.json)
+    print_json({{"accuracy", accuracy},
+                {"loss", loss},
+                {"confusion", confusion},
+                {"samples", samples},
+                {"digest", config.digest}});
+  return success;
+}
+
+}  // namespace
+
+Command add_evaluate(CLI::App& program, Common& common) {
+  CLI::App* app = program.add_subcommand("evaluate", "test a trained model on the held-out rows, class by class");
+  const auto choices = std::make_shared<Choices>();
+  app->add_option("checkpoint", choices->checkpoint, "folder that 'everyo train --out' wrote")->required();
+  app->add_option("--data", choices->data, "what to test on")->check(one_of({"digits"}))->capture_default_str();
+  return {app, [&common, choices] { return evaluate(common, *choices); }};
+}
+
+}  // namespace cli
