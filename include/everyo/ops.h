@@ -91,7 +91,20 @@ EVERYO_API Tensor matmul(const Tensor& a, const Tensor& b);
 EVERYO_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                          Activation activation = Activation::none);
 
-// ---- images: x [N, H, W, C], N images of H x W cells with C channels ----
+// ---- images (channels last): x [N, H, W, C], N images of H x W cells with C channels ----
+struct Conv2dOptions {
+  Size2D stride = 1;
+  Padding padding{};
+  Size2D dilation = 1;                       ///< cells from one tap of the kernel to the next
+  std::int64_t groups = 1;                   ///< output o sees the C / G channels of group o / (O / G)
+  Activation activation = Activation::none;  ///< the same bits as that activation of the plain result
+};
+/// Cross-correlation, as in every framework: weight [KH, KW, C / G, O], bias [O] or undefined, O outputs, G groups,
+/// -> [N, OH, OW, O] with OH = floor((H + padding - extent) / stride) + 1, extent (KH - 1) dilation + 1, or
+/// ceil(H / stride) with "same" padding. The bias joins the sum before it is rounded. ShapeError: "4-D tensor",
+/// "4-D kernel", "<n> channel(s)" and "expects <m>", "does not fit", "bias must have shape", "must be positive".
+EVERYO_API Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                         const Conv2dOptions& options = {});
 struct MaxPoolOptions {
   std::optional<Size2D> stride{};  ///< unset: the window's sizes
   Padding padding{};               ///< cells that never win

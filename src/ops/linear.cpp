@@ -81,15 +81,7 @@ void give_gradients(Backward& b, const Tensor& dz) {
     const std::int64_t d = x.shape()[-1];
     give_product(b, 1, {dz.dtype(), {d, k}}, {d, k, n, true, false}, x, dz);
   }
-  if (b.inputs() < 3 || !b.needs(2)) return;
-  const Target target = b.target(2);
-  const bool straight = target && !target.add;
-  Tensor sum = straight ? target.memory : Tensor::empty({dz.dtype(), {k}});
-  kernels::column_sum(dz.dtype(), n, k, dz.bytes(), sum.bytes());
-  if (straight)
-    b.wrote(2);
-  else
-    b.give(2, std::move(sum));
+  if (b.inputs() == 3 && b.needs(2)) give_column_sum(b, 2, dz);
 }
 
 void backward(Backward& b, const LinearAttrs& attrs) {

@@ -48,4 +48,16 @@ void give_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulP
   b.give(i, std::move(gradient));
 }
 
+void give_column_sum(Backward& b, std::size_t i, const Tensor& dz) {
+  const std::int64_t k = dz.shape()[-1];
+  const Target target = b.target(i);
+  const bool straight = target && !target.add;
+  Tensor sum = straight ? target.memory : Tensor::empty({dz.dtype(), {k}});
+  kernels::column_sum(dz.dtype(), k == 0 ? 0 : dz.size() / k, k, dz.bytes(), sum.bytes());
+  if (straight)
+    b.wrote(i);
+  else
+    b.give(i, std::move(sum));
+}
+
 }  // namespace everyo::inline v1

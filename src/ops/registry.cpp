@@ -37,6 +37,8 @@ extern const Op* const dropout_op;
 extern const Op* const matmul_op;
 extern const Op* const linear_op;
 extern const Op* const linear_activation_op;
+extern const Op* const conv2d_op;
+extern const Op* const conv2d_relu_op;
 extern const Op* const max_pool2d_op;
 extern const Op* const avg_pool2d_op;
 extern const Op* const adaptive_avg_pool2d_op;
@@ -98,6 +100,8 @@ std::span<const Op* const> ops() {
       matmul_op,
       linear_op,
       linear_activation_op,
+      conv2d_op,
+      conv2d_relu_op,
       max_pool2d_op,
       avg_pool2d_op,
       adaptive_avg_pool2d_op,

@@ -50,7 +50,8 @@ TEST(Registry, HasThePoliciesOfTheTable) {
       if (op->policy == policy) names.emplace_back(op->name);
     return names;
   };
-  EXPECT_THAT(with(eo::CastPolicy::low), testing::UnorderedElementsAre("matmul", "linear", "linear_activation"));
+  EXPECT_THAT(with(eo::CastPolicy::low),
+              testing::UnorderedElementsAre("matmul", "linear", "linear_activation", "conv2d", "conv2d_relu"));
   EXPECT_THAT(with(eo::CastPolicy::keep32),
               testing::UnorderedElementsAre("exp", "log", "sum", "mean", "softmax", "log_softmax", "cross_entropy",
                                             "cross_entropy_few", "cross_entropy_soft", "mse_loss", "mae_loss",

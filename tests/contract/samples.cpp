@@ -15,6 +15,7 @@ const SampleList& all_samples() {
     add_loss_samples(all);
     add_norm_samples(all);
     add_shape_samples(all);
+    add_image_samples(all);
     return all;
   }();
   return list;

@@ -102,6 +102,7 @@ void add_reduce_samples(SampleList& list);
 void add_loss_samples(SampleList& list);
 void add_norm_samples(SampleList& list);
 void add_shape_samples(SampleList& list);
+void add_image_samples(SampleList& list);
 /// All families.
 const SampleList& all_samples();
 const Samples* samples_of(std::string_view op);
