@@ -1,5 +1,6 @@
 #pragma once
 // Modules: what a network is made of, its parameters, names and saved state.
+#include "everyo/nn/images.h"
 #include "everyo/nn/initialisation.h"
 #include "everyo/nn/layers.h"
 #include "everyo/nn/losses.h"

@@ -31,6 +31,7 @@ void Sequential::add(AnyModule module) {
   if (typeid(base) == typeid(Linear)) fused = run_fused<Linear>;
   if (typeid(base) == typeid(BatchNorm1D)) fused = run_fused<BatchNorm1D>;
   if (typeid(base) == typeid(BatchNorm2D)) fused = run_fused<BatchNorm2D>;
+  if (typeid(base) == typeid(Conv2D)) fused = run_fused<Conv2D>;
   const Activation activation = activation_of(base);
   items_.push_back({std::move(module), fused, activation});
 }

@@ -39,18 +39,20 @@ void require_groups(const Shape& x, const Shape& weight, std::int64_t groups) {
            fmt::format("{} groups do not divide {} channel(s) into {} output(s); both must be multiples of groups",
                        groups, x[3], weight[3]));
   if (x[3] == weight[2] * groups) return;
-  refuse(x, weight,
-         fmt::format("the image has {} channel(s), the kernel expects {}{}; give the image that many", x[3],
-                     weight[2] * groups, groups == 1 ? "" : fmt::format(" ({} in each of {} groups)", weight[2], groups)));
+  refuse(
+      x, weight,
+      fmt::format("the image has {} channel(s), the kernel expects {}{}; give the image that many", x[3],
+                  weight[2] * groups, groups == 1 ? "" : fmt::format(" ({} in each of {} groups)", weight[2], groups)));
 }
 
 void require_fit(const Shape& x, const Shape& weight, const WindowAxes& axes, const Conv2dAttrs& attrs) {
   if (attrs.padding.kind == Padding::Kind::same || (axes.height.output > 0 && axes.width.output > 0)) return;
   const auto padded = [](const WindowAxis& axis) { return axis.input + axis.before + axis.after; };
-  refuse(x, weight,
-         fmt::format("the kernel, {} by {} cells with its dilation, does not fit the padded image of {} by {}; pad more "
-                     "or use a smaller kernel",
-                     axes.height.extent(), axes.width.extent(), padded(axes.height), padded(axes.width)));
+  refuse(
+      x, weight,
+      fmt::format("the kernel, {} by {} cells with its dilation, does not fit the padded image of {} by {}; pad more "
+                  "or use a smaller kernel",
+                  axes.height.extent(), axes.width.extent(), padded(axes.height), padded(axes.width)));
 }
 
 Specs infer(const Inputs& in, const Conv2dAttrs& attrs) {
@@ -149,13 +151,12 @@ onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const Conv2dAttrs& at
                         transposed(in[1], {w[3], w[2], w[0], w[1]}, {3, 2, 0, 1})};
   if (in.size() == 3) operands.push_back(in[2]);
   const Spec result{dtype, {x[0], w[3], axes.height.output, axes.width.output}};
-  onnx::Value y = g.node(
-      "Conv", operands, result,
-      {{"kernel_shape", Numbers{w[0], w[1]}},
-       {"strides", Numbers{attrs.stride.height, attrs.stride.width}},
-       {"dilations", Numbers{attrs.dilation.height, attrs.dilation.width}},
-       {"pads", Numbers{axes.height.before, axes.width.before, axes.height.after, axes.width.after}},
-       {"group", attrs.groups}});
+  onnx::Value y = g.node("Conv", operands, result,
+                         {{"kernel_shape", Numbers{w[0], w[1]}},
+                          {"strides", Numbers{attrs.stride.height, attrs.stride.width}},
+                          {"dilations", Numbers{attrs.dilation.height, attrs.dilation.width}},
+                          {"pads", Numbers{axes.height.before, axes.width.before, axes.height.after, axes.width.after}},
+                          {"group", attrs.groups}});
   if (relu) y = g.node("Relu", {y}, result);
   return {transposed(y, {x[0], axes.height.output, axes.width.output, w[3]}, {0, 2, 3, 1})};
 }
@@ -208,9 +209,9 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   if (options.activation == Activation::relu)
     return bias.defined() ? apply<conv2d_relu_record>(attrs, x, weight, bias)
                           : apply<conv2d_relu_record>(attrs, x, weight);
-  return activate(bias.defined() ? apply<conv2d_record>(attrs, x, weight, bias)
-                                 : apply<conv2d_record>(attrs, x, weight),
-                  options.activation);
+  return activate(
+      bias.defined() ? apply<conv2d_record>(attrs, x, weight, bias) : apply<conv2d_record>(attrs, x, weight),
+      options.activation);
 }
 
 }  // namespace everyo::inline v1

@@ -87,9 +87,8 @@ std::vector<Refusal> conv2d_refusals(eo::Activation activation) {
                            eo::Conv2dOptions options = {}, const Tensor& bias = {}) {
     options.activation = activation;
     text.emplace_back("[conv2d]");
-    return Refusal{
-        .run = [=] { eo::conv2d(Tensor::ones(x), Tensor::ones(weight), bias, options); },
-        .text = std::move(text)};
+    return Refusal{.run = [=] { eo::conv2d(Tensor::ones(x), Tensor::ones(weight), bias, options); },
+                   .text = std::move(text)};
   };
   return {refused({5, 4, 3}, {3, 3, 3, 4}, {"4-D tensor", "(5, 4, 3)"}),
           refused({2, 5, 4, 3}, {3, 3, 4}, {"4-D kernel", "(3, 3, 4)"}),
@@ -103,7 +102,10 @@ std::vector<Refusal> conv2d_refusals(eo::Activation activation) {
           refused({2, 5, 4, 3}, {3, 0, 3, 4}, {"window is (3, 0)", "must be positive"}),
           refused({2, 5, 4, 3}, {3, 3, 3, 4}, {"padding", "must not be negative"}, {.padding = -1}),
           refused({2, 5, 4, 3}, {3, 3, 3, 4}, {"bias must have shape (4,)", "(3,)"}, {}, Tensor::ones({3})),
-          {.run = [=] { eo::conv2d({}, Tensor::ones({3, 3, 3, 4}), {}, {.activation = activation}); },
+          {.run =
+               [=] {
+                 eo::conv2d({}, Tensor::ones({3, 3, 3, 4}), {}, {.activation = activation});
+               },
            .text = {"undefined"},
            .kind = eo::ErrorKind::state},
           {.run =
@@ -118,15 +120,15 @@ std::vector<Refusal> conv2d_refusals(eo::Activation activation) {
 void add_convolution_samples(SampleList& list) {
   for (const bool relu : {false, true}) {
     const eo::Activation activation = relu ? eo::Activation::relu : eo::Activation::none;
-    list.push_back({.op = relu ? "conv2d_relu" : "conv2d",
-                    .at =
-                        [=](std::int64_t n) {
-                          return conv2d_case({n, 5, 4, 3}, {3, 2, 3, 4}, true,
-                                             {.padding = 1, .activation = activation});
-                        },
-                    .cases = conv2d_cases(activation),
-                    .refusals = conv2d_refusals(activation),
-                    .large = 2003});  // 8 chunks
+    list.push_back(
+        {.op = relu ? "conv2d_relu" : "conv2d",
+         .at =
+             [=](std::int64_t n) {
+               return conv2d_case({n, 5, 4, 3}, {3, 2, 3, 4}, true, {.padding = 1, .activation = activation});
+             },
+         .cases = conv2d_cases(activation),
+         .refusals = conv2d_refusals(activation),
+         .large = 2003});  // 8 chunks
   }
 }
 

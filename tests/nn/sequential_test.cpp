@@ -136,6 +136,22 @@ TEST(Sequential, FusesANormToo) {
   EXPECT_EQ(bits(plain(x)), bits(net(x)));
 }
 
+TEST(Sequential, FusesAConv2DWithItsActivationToTheSameBits) {
+  for (const DType dtype : {float32, float16}) {
+    Sequential net{Conv2D(3, 8, 3, {.padding = "same", .seed = 1, .dtype = dtype}), ReLU(),
+                   Conv2D(8, 5, 2, {.stride = 2, .seed = 2, .bias = false, .dtype = dtype}), Tanh(),
+                   Conv2D(5, 5, 1, {.seed = 3, .dtype = dtype})};
+    const Tensor x = Tensor::empty({2, 6, 5, 3}, dtype);
+    x.assign(ramp({2, 6, 5, 3}));
+    EXPECT_THAT(traced(net, x), ElementsAre("0 conv2d_relu", "2 conv2d", "2 tanh", "4 conv2d"));
+    const std::string fused = bits(net(x));
+    const auto hook = net[1].hooks().before([](const ModuleBase&, const Tensor*) {});
+    EXPECT_THAT(traced(net, x), ElementsAre("0 conv2d", "1 relu", "2 conv2d", "2 tanh", "4 conv2d"));
+    EXPECT_EQ(bits(net(x)), fused);
+    net[1].hooks().remove(hook);
+  }
+}
+
 TEST(Sequential, SplitKeepsNamesValuesAndGradients) {
   const auto make = [] {
     return Sequential{Linear(4, 8, {.seed = 1}), Tanh(), Block(8, 5), Dropout(0.5), Linear(8, 2, {.seed = 2})};

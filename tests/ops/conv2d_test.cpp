@@ -68,7 +68,8 @@ Operands operands(const Shape& x, const Shape& weight, DType dtype) {
 TEST(Conv2d, WithAnActivationHasTheBitsOfTheTwoOps) {
   for (const DType dtype : {float32, float64, float16, bfloat16})
     for (const Activation activation : activations) {
-      const Operands fused = operands({5, 9, 8, 3}, {3, 3, 3, 17}, dtype), steps = operands({5, 9, 8, 3}, {3, 3, 3, 17}, dtype);
+      const Operands fused = operands({5, 9, 8, 3}, {3, 3, 3, 17}, dtype),
+                     steps = operands({5, 9, 8, 3}, {3, 3, 3, 17}, dtype);
       EXPECT_EQ(fused.of(conv2d(fused.x, fused.weight, fused.bias, {.padding = 1, .activation = activation})),
                 steps.of(activate(conv2d(steps.x, steps.weight, steps.bias, {.padding = 1}), activation)))
           << name_of(dtype) << ", activation " << static_cast<int>(activation);
@@ -100,7 +101,8 @@ TEST(Conv2d, GivesTheSameBitsForAnyThreads) {
 
 TEST(Conv2d, AddsToGradientsThatAreThere) {
   for (const DType dtype : {float32, float64, float16}) {
-    const Operands once = operands({3, 6, 5, 4}, {3, 3, 4, 8}, dtype), twice = operands({3, 6, 5, 4}, {3, 3, 4, 8}, dtype);
+    const Operands once = operands({3, 6, 5, 4}, {3, 3, 4, 8}, dtype),
+                   twice = operands({3, 6, 5, 4}, {3, 3, 4, 8}, dtype);
     const auto first = once.of(conv2d(once.x, once.weight, once.bias));
     twice.of(conv2d(twice.x, twice.weight, twice.bias));
     const auto second = twice.of(conv2d(twice.x, twice.weight, twice.bias));
@@ -143,9 +145,9 @@ TEST(Conv2d, SaysWhatDoesNotFit) {
   EXPECT_THAT(run({1, 5, 5, 4}, {3, 3, 1, 8}, {.groups = 2}),
               ThrowsMessage<ShapeError>(HasSubstr("4 channel(s), the kernel expects 2 (1 in each of 2 groups)")));
   EXPECT_THAT(run({1, 5, 5, 1}, {3, 3, 1, 1}, {.padding = {0, 0, -1, 0}}), ThrowsMessage<ShapeError>(HasSubstr("-1")));
-  EXPECT_THAT(run({1, 5, 5, 1}, {3, 3, 1, 1}, {.dilation = 3}),
-              ThrowsMessage<ShapeError>(
-                  HasSubstr("7 by 7 cells with its dilation, does not fit the padded image of 5 by 5")));
+  EXPECT_THAT(
+      run({1, 5, 5, 1}, {3, 3, 1, 1}, {.dilation = 3}),
+      ThrowsMessage<ShapeError>(HasSubstr("7 by 7 cells with its dilation, does not fit the padded image of 5 by 5")));
 }
 
 TEST(Conv2d, IsLoweredToAConvBetweenTransposes) {

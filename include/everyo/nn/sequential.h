@@ -7,14 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "everyo/nn/images.h"
 #include "everyo/nn/layers.h"
 #include "everyo/nn/norms.h"
 
 namespace everyo::inline v1 {
 
 /// Modules one after the other, of any types, by value: `Sequential{Linear(4, 8), ReLU(), Block(8, 5)}`. Their names
-/// are "0", "1", ... A Linear or a norm runs as one op with the activation right behind it, to the same bits, unless
-/// either has hooks. A single Sequential in the braces is moved, not nested: use push_back for that.
+/// are "0", "1", ... A Linear, a Conv2D or a norm runs as one op with the activation right behind it, to the same
+/// bits, unless either has hooks. A single Sequential in the braces is moved, not nested: use push_back for that.
 class EVERYO_API Sequential : public Module<Sequential> {
  public:
   Sequential() = default;
