@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "everyo/dtype.h"
+#include "kernels/norm_parameters.h"
 
 // Normalisation of x [samples, rows, channels] by moments that each group of neighbouring channels has for itself:
 // batch norm is one sample of all rows with as many groups as channels, group norm has a sample of its own for each of
@@ -10,19 +11,6 @@ namespace everyo::kernels {
 
 struct NormLayout {
   std::int64_t samples, rows, channels, groups;
-};
-
-/// Values of a floating dtype, or null.
-struct NormParameter {
-  DType dtype = float32;
-  const void* values = nullptr;
-};
-struct NormParameters {
-  NormParameter weight, bias;  ///< [channels]; null: 1 and 0
-};
-struct NormGradient {
-  DType dtype = float32;
-  void* values = nullptr;
 };
 
 /// One call: its input, parameters, and what follows.
@@ -44,11 +32,6 @@ void load_moments(const NormParameter& mean, const NormParameter& variance, std:
 /// y = weight (x - mean) / sqrt(variance + eps) + bias, then ReLU.
 void channel_norm(const ChannelNorm& norm, const double* moments, const void* x, void* y);
 
-/// What of the gradients is wanted: null for the others.
-struct NormGradients {
-  void* x = nullptr;  ///< may be grad's memory
-  NormGradient weight{}, bias{};
-};
 /// `fixed`: the moments were given, not taken of x. Without ReLU x may be null for bias alone, with fixed moments also
 /// for x; and moments may be null for bias alone.
 void channel_norm_backward(const ChannelNorm& norm, const double* moments, bool fixed, const void* x, const void* grad,

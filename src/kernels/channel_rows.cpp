@@ -8,42 +8,13 @@
 #include "everyo/half.h"
 #include "kernels/channel_rows.h"
 #include "kernels/isa.h"
-#include "kernels/vector-inl.h"
+#include "kernels/norm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
-template <class T>
-constexpr std::int64_t lanes_of = static_cast<std::int64_t>(hn::MaxLanes(WideTag<T>()));
 constexpr std::int64_t tile_vectors = 4;  // accumulators in registers while a stretch streams by
-
-/// In place of a count of columns: a whole vector.
-struct Whole {};
-template <class T>
-HWY_INLINE WideVec<T> load_lanes(const T* p, Whole) {
-  return load(p);
-}
-template <class T>
-HWY_INLINE WideVec<T> load_lanes(const T* p, std::int64_t count) {
-  return load_part(p, static_cast<std::size_t>(count % lanes_of<T>));
-}
-template <class T>
-HWY_INLINE void store_lanes(WideVec<T> v, T* p, Whole) {
-  store(v, p);
-}
-template <class T>
-HWY_INLINE void store_lanes(WideVec<T> v, T* p, std::int64_t count) {
-  store_part(v, p, static_cast<std::size_t>(count % lanes_of<T>));
-}
-
-/// Values up to this one are 0 in T: what ReLU then sees.
-template <class T>
-constexpr Wide<T> rounds_to_zero() {
-  if constexpr (std::is_same_v<T, Float16>) return 0x1p-25f;
-  if constexpr (std::is_same_v<T, BFloat16>) return 0x1p-134f;
-  return 0;
-}
 
 // f<vectors>(first column, number of columns, Whole or the number) over all columns.
 template <class T, class F>
@@ -103,13 +74,6 @@ void moments_typed(const ChannelRows& pass) {
   }
 }
 
-template <class T, bool relu>
-HWY_INLINE WideVec<T> gradient_that_counts(WideVec<T> grad, WideVec<T> centered, WideVec<T> scale, WideVec<T> shift) {
-  if constexpr (!relu) return grad;
-  const auto y = hn::MulAdd(centered, scale, shift);
-  return hn::IfThenZeroElse(hn::Le(y, hn::Set(WideTag<T>(), rounds_to_zero<T>())), grad);
-}
-
 template <class T, bool relu, bool with_x, std::int64_t vectors, class Count>
 HWY_INLINE void gradient_sums_of_tile(const ChannelRows& pass, std::int64_t at, std::int64_t rows, std::int64_t j,
                                       Count count, Wide<T>* sum, Wide<T>* product) {
@@ -131,7 +95,7 @@ HWY_INLINE void gradient_sums_of_tile(const ChannelRows& pass, std::int64_t at, 
       auto g = load_lanes(grad + v * lanes, count);
       if constexpr (with_x) {
         const auto centered = hn::Sub(load_lanes(x + v * lanes, count), center[v]);
-        g = gradient_that_counts<T, relu>(g, centered, scale[v], shift[v]);
+        if constexpr (relu) g = uncut<T>(g, hn::MulAdd(centered, scale[v], shift[v]));
         p[v] = hn::MulAdd(g, centered, p[v]);
       }
       s[v] = hn::Add(s[v], g);
@@ -182,7 +146,7 @@ void apply_typed(const ChannelRows& pass) {
   for_each_vector<T>(pass, [=](std::int64_t j, auto count, std::int64_t i) HWY_ATTR {
     const auto centered = hn::Sub(load_lanes(x + i, count), load_lanes(center + j, count));
     auto y = hn::MulAdd(centered, load_lanes(scale + j, count), load_lanes(shift + j, count));
-    if constexpr (relu) y = hn::IfThenZeroElse(hn::Lt(y, hn::Zero(WideTag<T>())), y);
+    if constexpr (relu) y = cut<T>(y);
     store_lanes(y, out + i, count);
   });
 }
@@ -199,7 +163,7 @@ void gradient_typed(const ChannelRows& pass) {
     auto g = load_lanes(grad + i, count), centered = g;
     if constexpr (relu || with_x) centered = hn::Sub(load_lanes(x + i, count), load_lanes(center + j, count));
     if constexpr (relu)
-      g = gradient_that_counts<T, true>(g, centered, load_lanes(scale + j, count), load_lanes(shift + j, count));
+      g = uncut<T>(g, hn::MulAdd(centered, load_lanes(scale + j, count), load_lanes(shift + j, count)));
     const auto slope = load_lanes(grad_scale + j, count);
     if constexpr (with_x)
       store_lanes(
@@ -208,16 +172,6 @@ void gradient_typed(const ChannelRows& pass) {
     else
       store_lanes(hn::Mul(slope, g), out + i, count);
   });
-}
-
-template <class F>
-HWY_INLINE void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::float64: return f.template operator()<double>();
-    case DType::float16: return f.template operator()<Float16>();
-    case DType::bfloat16: return f.template operator()<BFloat16>();
-    default: return f.template operator()<float>();
-  }
 }
 
 void ChannelMoments(DType dtype, const ChannelRows& pass) {

@@ -37,12 +37,6 @@ void check_parameters(std::string_view op, const Inputs& in, std::size_t first,
     require_parameter(op, names.begin()[i - first], in[i], channels_of(x), x, "last axis");
 }
 
-Tensor affine(const Inputs& in, std::size_t first, Tensor normalised) {
-  if (in.size() > first) normalised = multiply(normalised, in[first]);
-  if (in.size() > first + 1) normalised = add(normalised, in[first + 1]);
-  return cast(normalised, in[0].dtype());
-}
-
 // Gradients of the input and of the parameters from input `first` on.
 void give_gradients(Backward& b, kernels::ChannelNorm norm, const double* moments, bool fixed, std::size_t first,
                     const Tensor& x) {
@@ -106,11 +100,8 @@ Tensor compose(const Inputs& in, const BatchNormAttrs& a) {
   return affine(in, 1, centered / sqrt(mean(centered * centered, rows, true) + a.eps));
 }
 
-// The parameters from input `first` on, undefined where there is none.
-Tensor parameter(const Inputs& in, std::size_t i) { return i < in.size() ? in[i] : Tensor(); }
-
 Tensor compose_with_relu(const Inputs& in, const BatchNormAttrs& a) {
-  return relu(batch_norm(in[0], parameter(in, 1), parameter(in, 2), {.eps = a.eps}).y);
+  return relu(batch_norm(in[0], tensor_of(in, 1), tensor_of(in, 2), {.eps = a.eps}).y);
 }
 
 template <bool relu>
@@ -173,7 +164,7 @@ Tensor eval_compose(const Inputs& in, const BatchNormAttrs& a) {
   return affine(in, 3, (cast(in[0], wide) - in[1]) / sqrt(cast(in[2], wide) + a.eps));
 }
 Tensor eval_compose_with_relu(const Inputs& in, const BatchNormAttrs& a) {
-  return relu(batch_norm(in[0], in[1], in[2], parameter(in, 3), parameter(in, 4), {.eps = a.eps}));
+  return relu(batch_norm(in[0], in[1], in[2], tensor_of(in, 3), tensor_of(in, 4), {.eps = a.eps}));
 }
 
 // One scale and one shift a channel.

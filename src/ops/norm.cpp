@@ -61,6 +61,12 @@ Cost norm_cost(const Inputs& in, const Specs& out, double operations) {
   return cost;
 }
 
+Tensor affine(const Inputs& in, std::size_t first, Tensor normalised) {
+  if (in.size() > first) normalised = multiply(normalised, in[first]);
+  if (in.size() > first + 1) normalised = add(normalised, in[first + 1]);
+  return cast(normalised, in[0].dtype());
+}
+
 onnx::Value lower_cast(onnx::Graph& g, const onnx::Value& v, DType dtype) {
   if (v.spec.dtype == dtype) return v;
   return g.node("Cast", {v}, {dtype, v.spec.shape}, {{"to", onnx::data_type_of(dtype)}});

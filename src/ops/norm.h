@@ -25,6 +25,9 @@ class NormInputs {
   Tensor ones_;
 };
 
+/// Input i, undefined when there is no such input.
+inline Tensor tensor_of(const Inputs& in, std::size_t i) { return i < in.size() ? in[i] : Tensor(); }
+
 /// Input i for a kernel; without such an input, nothing.
 inline kernels::NormParameter parameter_of(const Inputs& in, std::size_t i) {
   if (i >= in.size()) return {};
@@ -53,6 +56,8 @@ class ParameterGradient {
 /// All operands read once, all results written once, and so many operations for each element of x.
 Cost norm_cost(const Inputs& in, const Specs& out, double operations);
 
+/// normalised weight + bias, with the parameters from input `first` on, in x's dtype: the end of a composition.
+Tensor affine(const Inputs& in, std::size_t first, Tensor normalised);
 /// v in another dtype.
 onnx::Value lower_cast(onnx::Graph& g, const onnx::Value& v, DType dtype);
 
