@@ -68,4 +68,50 @@ BENCHMARK(batch_norm_forward)->Apply(images);
 BENCHMARK(batch_norm_backward)->Apply(images);
 BENCHMARK(batch_norm_eval)->Apply(images);
 
+// Forward reads x and writes y, backward reads x and the gradient and writes.
+void layer_norm_forward(benchmark::State& state) {
+  const std::int64_t d = state.range(1);
+  const eo::Tensor x = drawn({state.range(0), d}, 1, dtype_of(state)), weight = drawn({d}, 2), bias = drawn({d}, 3);
+  for (auto _ : state) benchmark::DoNotOptimize(eo::layer_norm(x, {d}, weight, bias));
+  bytes_of(state, x, 2);
+}
+void layer_norm_backward(benchmark::State& state) {
+  const std::int64_t d = state.range(1);
+  const eo::Tensor x = drawn({state.range(0), d}, 1, dtype_of(state)).set_requires_grad();
+  const eo::Tensor weight = drawn({d}, 2).set_requires_grad(), bias = drawn({d}, 3).set_requires_grad();
+  const eo::Tensor seed = drawn({state.range(0), d}, 4, dtype_of(state)), y = eo::layer_norm(x, {d}, weight, bias);
+  for (auto _ : state) {
+    for (const eo::Tensor& leaf : {x, weight, bias}) leaf.zero_grad();
+    y.backward({.retain_graph = true, .seed = &seed});
+  }
+  bytes_of(state, x, 3);
+}
+void rows(benchmark::internal::Benchmark* b) {
+  for (const eo::DType dtype : {eo::float32, eo::float16, eo::bfloat16})
+    for (const auto& [n, d] : {std::pair{1024, 256}, {4096, 1024}, {32, 70000}})
+      b->Args({n, d, static_cast<std::int64_t>(dtype)});
+  b->Unit(benchmark::kMillisecond)->UseRealTime();
+}
+BENCHMARK(layer_norm_forward)->Apply(rows);
+BENCHMARK(layer_norm_backward)->Apply(rows);
+
+// As batch norm's without ReLU, and the backward reads x once more for the moments.
+void group_norm_forward(benchmark::State& state) {
+  const Images images(state);
+  for (auto _ : state) benchmark::DoNotOptimize(eo::group_norm(images.x, 8, images.weight, images.bias));
+  bytes_of(state, images.x, 3);
+}
+void group_norm_backward(benchmark::State& state) {
+  const Images images(state);
+  images.x.set_requires_grad();
+  const eo::Tensor y = eo::group_norm(images.x, 8, images.weight, images.bias);
+  for (auto _ : state) {
+    images.x.zero_grad();
+    y.backward({.retain_graph = true, .seed = &images.seed});
+  }
+  bytes_of(state, images.x, 6);
+}
+BENCHMARK(group_norm_forward)->Args({64, 32, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(group_norm_backward)->Args({64, 32, 0})->Unit(benchmark::kMillisecond)->UseRealTime();
+
 }  // namespace

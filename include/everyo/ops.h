@@ -163,6 +163,14 @@ EVERYO_API BatchNormResult batch_norm(const Tensor& x, const Tensor& weight = {}
 /// Batch norm in evaluation: by the mean and variance [C] given, which get no gradient.
 EVERYO_API Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& variance, const Tensor& weight,
                              const Tensor& bias, const NormOptions& options = {});
+/// Layer norm of x [.., D] by the mean and variance of each D, which stands for trailing axes of `normalized_shape`, as
+/// weight and bias are. ShapeError: "positive normalized_shape", "trailing axes".
+EVERYO_API Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                             const Tensor& bias = {}, const NormOptions& options = {});
+/// Group norm of x [N, .., C] by the mean and variance of each sample's groups of C / groups neighbouring channels;
+/// weight and bias [C]. ShapeError unless groups divide C.
+EVERYO_API Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {}, const Tensor& bias = {},
+                             const NormOptions& options = {});
 
 // ---- losses ----
 enum class Reduction : std::uint8_t { mean, sum, none };

@@ -53,6 +53,10 @@ extern const Op* const batch_norm_op;
 extern const Op* const batch_norm_activation_op;
 extern const Op* const batch_norm_eval_op;
 extern const Op* const batch_norm_eval_activation_op;
+extern const Op* const layer_norm_op;
+extern const Op* const layer_norm_activation_op;
+extern const Op* const group_norm_op;
+extern const Op* const group_norm_activation_op;
 extern const Op* const cross_entropy_op;
 extern const Op* const cross_entropy_few_op;
 extern const Op* const cross_entropy_soft_op;
@@ -116,6 +120,10 @@ std::span<const Op* const> ops() {
       batch_norm_activation_op,
       batch_norm_eval_op,
       batch_norm_eval_activation_op,
+      layer_norm_op,
+      layer_norm_activation_op,
+      group_norm_op,
+      group_norm_activation_op,
       cross_entropy_op,
       cross_entropy_few_op,
       cross_entropy_soft_op,

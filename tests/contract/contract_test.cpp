@@ -64,7 +64,8 @@ TEST(Registry, HasThePoliciesOfTheTable) {
                   "scale", "reciprocal", "negative", "sqrt", "abs", "clip", "power", "relu", "sigmoid", "tanh", "gelu",
                   "silu", "cast", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "max", "min", "argmax",
                   "reshape", "transpose", "broadcast_to", "slice", "take", "concatenate", "one_hot", "batch_norm",
-                  "batch_norm_activation", "batch_norm_eval", "batch_norm_eval_activation"));
+                  "batch_norm_activation", "batch_norm_eval", "batch_norm_eval_activation", "layer_norm",
+                  "layer_norm_activation", "group_norm", "group_norm_activation"));
   EXPECT_THAT(with(eo::CastPolicy::unset), testing::IsEmpty());
 }
 

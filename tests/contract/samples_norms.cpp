@@ -48,6 +48,15 @@ std::size_t last_of(const eo::Shape& shape) { return static_cast<std::size_t>(sh
 
 eo::Tensor operand(Tensors in, std::size_t i) { return i < in.size() ? in[i] : eo::Tensor(); }
 
+void bound_errors(Case& c, Activation activation) {
+  // A weight's gradient is a sum of as many terms as there are rows, most of which cancel: 1e-7 of their absolute sum
+  // in float32, and in the differences 1e-16 of the whole result's over the step.
+  c.tolerance.float32 = 5e-6;
+  c.tolerance.gradient = 5e-7;
+  // For the same reason; the fused op sums wide, the composition rounds each step. ReLU rounds nothing.
+  c.tolerance.composed = activation == Activation::relu ? 0 : 64;
+}
+
 Case batch_norm_case(const eo::Shape& shape, Activation activation, int parameters = 2) {
   Case c{.inputs = {unrelated(shape)},
          .run =
@@ -68,12 +77,7 @@ Case batch_norm_case(const eo::Shape& shape, Activation activation, int paramete
          .flops = (activation == Activation::relu ? 8.0 : 7.0) * static_cast<double>(shape.elements())};
   for (int p = 0; p < parameters; ++p) c.inputs.push_back({.shape = {shape[-1]}, .low = 0.5, .high = 1.5});
   if (parameters == 2) c.inputs[2].low = -0.5;
-  // A weight's gradient is a sum of as many terms as there are rows, most of which cancel: 1e-7 of their absolute sum
-  // in float32, and in the differences 1e-16 of the whole result's over the step.
-  c.tolerance.float32 = 5e-6;
-  c.tolerance.gradient = 5e-7;
-  // For the same reason; the fused op sums wide, the composition rounds each step.
-  c.tolerance.composed = activation == Activation::relu ? 0 : 64;
+  bound_errors(c, activation);
   return c;
 }
 
@@ -168,6 +172,146 @@ Samples batch_norm_eval(const char* op, Activation activation) {
   return samples;
 }
 
+Case layer_norm_case(const eo::Shape& shape, const eo::Shape& row, Activation activation, int parameters = 2) {
+  Case c{.inputs = {unrelated(shape)},
+         .run =
+             [=](Tensors in) {
+               return eo::layer_norm(in[0], row, operand(in, 1), operand(in, 2),
+                                     {.eps = eps, .activation = activation});
+             },
+         .reference =
+             [=](std::span<const Values> in) {
+               const auto width = static_cast<std::size_t>(row.elements());
+               const Affine affine{in, 1, activation};
+               std::vector<double> y(in[0].v.size());
+               for (std::size_t first = 0; first < y.size(); first += width) {
+                 const auto begin = in[0].v.begin() + static_cast<std::ptrdiff_t>(first);
+                 const auto [mean, variance] =
+                     moments_of(std::vector<double>(begin, begin + static_cast<std::ptrdiff_t>(width)),
+                                [](std::size_t) { return true; });
+                 for (std::size_t j = 0; j < width; ++j) y[first + j] = affine(in[0].v[first + j], mean, variance, j);
+               }
+               return y;
+             },
+         .flops = (activation == Activation::relu ? 10.0 : 9.0) * static_cast<double>(shape.elements())};
+  for (int p = 0; p < parameters; ++p) c.inputs.push_back({.shape = row, .low = 0.5, .high = 1.5});
+  if (parameters == 2) c.inputs[2].low = -0.5;
+  bound_errors(c, activation);
+  return c;
+}
+
+Samples layer_norm(const char* op, Activation activation) {
+  const auto of = [activation](const eo::Shape& shape, const eo::Shape& row, int parameters = 2) {
+    return layer_norm_case(shape, row, activation, parameters);
+  };
+  Samples samples{.op = op, .at = [of](std::int64_t n) { return of({n, 5}, {5}); }, .large = 4001};
+  samples.cases = {of({3, 2, 4}, {2, 4}), of({7}, {7}),        of({4, 33}, {33}, 1),
+                   of({2, 3, 8}, {8}, 0), of({2, 300}, {300}), of({40, 3, 1}, {3, 1})};
+  const auto ones = [](const eo::Shape& shape) { return eo::Tensor::ones(shape); };
+  samples.refusals = {{.run =
+                           [=] {
+                             eo::layer_norm(ones({4, 3}), {4});
+                           },
+                       .text = {"layer_norm", "(4, 3)", "(4,)", "trailing axes"}},
+                      {.run =
+                           [=] {
+                             eo::layer_norm(ones({3}), {1, 3});
+                           },
+                       .text = {"layer_norm", "trailing axes"}},
+                      {.run =
+                           [=] {
+                             eo::layer_norm(ones({4, 3}), {});
+                           },
+                       .text = {"layer_norm", "positive normalized_shape"}},
+                      {.run =
+                           [=] {
+                             eo::layer_norm(ones({4, 0}), {0});
+                           },
+                       .text = {"layer_norm", "positive normalized_shape"}},
+                      {.run =
+                           [=] {
+                             eo::layer_norm(ones({4, 3}), {3}, ones({4}));
+                           },
+                       .text = {"layer_norm", "weight", "(4,)"}},
+                      {.run =
+                           [=] {
+                             eo::layer_norm(ones({4, 3}), {3}, {}, ones({4}));
+                           },
+                       .text = {"layer_norm", "bias", "(4,)"}},
+                      {.run =
+                           [=] {
+                             eo::layer_norm(ones({4, 3}), {3}, {}, {}, {.eps = 0});
+                           },
+                       .text = {"layer_norm", "eps", "positive"},
+                       .kind = eo::ErrorKind::value}};
+  return samples;
+}
+
+Case group_norm_case(const eo::Shape& shape, std::int64_t groups, Activation activation, int parameters = 2) {
+  Case c{.inputs = {unrelated(shape)},
+         .run =
+             [=](Tensors in) {
+               return eo::group_norm(in[0], groups, operand(in, 1), operand(in, 2),
+                                     {.eps = eps, .activation = activation});
+             },
+         .reference =
+             [=](std::span<const Values> in) {
+               const std::size_t channels = last_of(in[0].shape), size = channels / static_cast<std::size_t>(groups);
+               const Affine affine{in, 1, activation};
+               const std::size_t sample =
+                   in[0].shape[0] == 0 ? 1 : in[0].v.size() / static_cast<std::size_t>(in[0].shape[0]);
+               std::vector<double> y(in[0].v.size());
+               for (std::size_t first = 0; first < y.size(); first += sample) {
+                 const auto begin = in[0].v.begin() + static_cast<std::ptrdiff_t>(first);
+                 const std::vector<double> x(begin, begin + static_cast<std::ptrdiff_t>(sample));
+                 for (std::size_t group = 0; group * size < channels; ++group) {
+                   const auto member = [=](std::size_t i) { return i % channels / size == group; };
+                   const auto [mean, variance] = moments_of(x, member);
+                   for (std::size_t i = 0; i < sample; ++i)
+                     if (member(i)) y[first + i] = affine(x[i], mean, variance, i % channels);
+                 }
+               }
+               return y;
+             },
+         .flops = (activation == Activation::relu ? 8.0 : 7.0) * static_cast<double>(shape.elements())};
+  for (int p = 0; p < parameters; ++p) c.inputs.push_back({.shape = {shape[-1]}, .low = 0.5, .high = 1.5});
+  if (parameters == 2) c.inputs[2].low = -0.5;
+  bound_errors(c, activation);
+  return c;
+}
+
+Samples group_norm(const char* op, Activation activation) {
+  const auto of = [activation](const eo::Shape& shape, std::int64_t groups, int parameters = 2) {
+    return group_norm_case(shape, groups, activation, parameters);
+  };
+  Samples samples{.op = op, .at = [of](std::int64_t n) { return of({n, 2, 3, 6}, 3); }, .large = 2001};
+  samples.cases = {of({3, 8}, 2), of({2, 5, 5}, 1), of({2, 4, 4}, 4, 1), of({2, 9, 64}, 8, 0), of({1, 40, 3}, 1)};
+  const auto ones = [](const eo::Shape& shape) { return eo::Tensor::ones(shape); };
+  samples.refusals = {{.run =
+                           [=] {
+                             eo::group_norm(ones({4, 6}), 4);
+                           },
+                       .text = {"group_norm", "4 groups", "6 channels", "divide"}},
+                      {.run =
+                           [=] {
+                             eo::group_norm(ones({4, 6}), 0);
+                           },
+                       .text = {"group_norm", "0 groups", "positive"}},
+                      {.run = [=] { eo::group_norm(ones({6}), 2); }, .text = {"group_norm", "(6,)", "batch"}},
+                      {.run =
+                           [=] {
+                             eo::group_norm(ones({4, 6}), 2, ones({2}));
+                           },
+                       .text = {"group_norm", "weight", "(2,)"}},
+                      {.run =
+                           [=] {
+                             eo::group_norm(ones({4, 6}), 2, {}, {}, {.eps = -1});
+                           },
+                       .text = {"group_norm", "eps", "-1"},
+                       .kind = eo::ErrorKind::value}};
+  return samples;
+}
+
 }  // namespace
 
 void add_norm_samples(SampleList& list) {
@@ -175,6 +319,10 @@ void add_norm_samples(SampleList& list) {
   list.push_back(batch_norm("batch_norm_activation", Activation::relu));
   list.push_back(batch_norm_eval("batch_norm_eval", Activation::none));
   list.push_back(batch_norm_eval("batch_norm_eval_activation", Activation::relu));
+  list.push_back(layer_norm("layer_norm", Activation::none));
+  list.push_back(layer_norm("layer_norm_activation", Activation::relu));
+  list.push_back(group_norm("group_norm", Activation::none));
+  list.push_back(group_norm("group_norm_activation", Activation::relu));
 }
 
 }  // namespace everyo_test::contract
