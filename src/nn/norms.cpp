@@ -9,6 +9,11 @@ void check_eps(const char* module, double eps) {
   if (!(eps > 0)) throw ValueError(fmt::format("[{}] eps is {}; it must be positive", module, eps));
 }
 
+void make_affine(std::optional<Parameter>& weight, std::optional<Parameter>& bias, const Shape& shape) {
+  weight.emplace(shape, Init{.initializer = init::ones(), .seed = 0});
+  bias.emplace(shape, Init{.seed = 0});
+}
+
 Tensor tensor_of(const std::optional<Parameter>& parameter) { return parameter ? parameter->tensor() : Tensor(); }
 
 }  // namespace
@@ -20,10 +25,7 @@ BatchNormState::BatchNormState(const char* module, std::int64_t num_features, co
   check_eps(module, options.eps);
   if (!(options.momentum >= 0 && options.momentum <= 1))
     throw ValueError(fmt::format("[{}] momentum is {}; it must be in [0, 1]", module, options.momentum));
-  if (options.affine) {
-    weight.emplace(Shape{num_features}, Init{.initializer = init::ones(), .seed = 0});
-    bias.emplace(Shape{num_features}, Init{.seed = 0});
-  }
+  if (options.affine) make_affine(weight, bias, {num_features});
   if (options.track_running_stats) {
     running_mean.emplace(Shape{num_features}, 0);
     running_var.emplace(Shape{num_features}, 1);
@@ -46,6 +48,38 @@ Tensor BatchNormState::normalise(const Tensor& x, std::int64_t rank, bool traini
     running_var->post(cast(result.variance, running_var->tensor().dtype()), options_.momentum);
   }
   return std::move(result.y);
+}
+
+LayerNorm::LayerNorm(const Shape& normalized_shape, const Options& options)
+    : shape_(normalized_shape), eps_(options.eps) {
+  bool positive = shape_.rank() > 0;
+  for (const std::int64_t size : shape_.sizes()) positive = positive && size > 0;
+  if (!positive)
+    throw ShapeError(fmt::format("[LayerNorm] the normalized shape is {}; it must be a positive normalized_shape",
+                                 to_string(shape_)));
+  check_eps("LayerNorm", eps_);
+  if (options.affine) make_affine(weight, bias, shape_);
+}
+
+Tensor LayerNorm::forward(const Tensor& x, Activation activation) const {
+  return layer_norm(x, shape_, tensor_of(weight), tensor_of(bias), {.eps = eps_, .activation = activation});
+}
+
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const Options& options)
+    : groups_(groups), channels_(channels), eps_(options.eps) {
+  if (groups <= 0 || channels <= 0 || channels % groups != 0)
+    throw ShapeError(fmt::format(
+        "[GroupNorm] {} groups of {} channels; both must be positive, and groups divide channels", groups, channels));
+  check_eps("GroupNorm", eps_);
+  if (options.affine) make_affine(weight, bias, {channels});
+}
+
+Tensor GroupNorm::forward(const Tensor& x, Activation activation) const {
+  if (x.defined() && (x.rank() < 2 || x.shape()[-1] != channels_))
+    throw ShapeError(
+        fmt::format("[GroupNorm] x is {}; it must have a batch, and its last axis {}, the layer's channels",
+                    to_string(x.shape()), channels_));
+  return group_norm(x, groups_, tensor_of(weight), tensor_of(bias), {.eps = eps_, .activation = activation});
 }
 
 }  // namespace everyo::inline v1

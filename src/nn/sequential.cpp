@@ -32,6 +32,8 @@ void Sequential::add(AnyModule module) {
   if (typeid(base) == typeid(BatchNorm1D)) fused = run_fused<BatchNorm1D>;
   if (typeid(base) == typeid(BatchNorm2D)) fused = run_fused<BatchNorm2D>;
   if (typeid(base) == typeid(Conv2D)) fused = run_fused<Conv2D>;
+  if (typeid(base) == typeid(LayerNorm)) fused = run_fused<LayerNorm>;
+  if (typeid(base) == typeid(GroupNorm)) fused = run_fused<GroupNorm>;
   const Activation activation = activation_of(base);
   items_.push_back({std::move(module), fused, activation});
 }

@@ -162,5 +162,39 @@ TEST(BatchNorm2D, NormalisesEachChannelOverBatchAndImage) {
   EXPECT_THAT(error_of([] { (void)BatchNorm2D(2, {.eps = -1}); }), HasSubstr("[BatchNorm2D] eps is -1"));
 }
 
+TEST(LayerNorm, NormalisesItsTrailingAxes) {
+  const LayerNorm row(2, {.eps = 1e-30}), both({2, 2}, {.eps = 1e-30});
+  EXPECT_THAT(row(two_rows()).to_vector(), ElementsAre(-1, 1, 1, -1));
+  EXPECT_EQ(bits(both(two_rows())), bits(layer_norm(two_rows(), {2, 2}, {}, {}, {.eps = 1e-30})));
+  EXPECT_EQ(both.weight->shape(), (Shape{2, 2}));
+  EXPECT_THAT(keys_of(LayerNorm(3)), ElementsAre("weight", "bias"));
+  EXPECT_THAT(keys_of(LayerNorm(3, {.affine = false})), testing::IsEmpty());
+  EXPECT_EQ(bits(LayerNorm(2).clone()(two_rows())), bits(LayerNorm(2)(two_rows())));
+}
+
+TEST(LayerNorm, SaysWhatDoesNotFit) {
+  EXPECT_THAT(error_of([] { (void)LayerNorm(3)(two_rows()); }), HasSubstr("its trailing axes must be (3,)"));
+  EXPECT_THAT(error_of([] { (void)LayerNorm(0); }), HasSubstr("positive normalized_shape"));
+  EXPECT_THAT(error_of([] { (void)LayerNorm(Shape{}); }), HasSubstr("positive normalized_shape"));
+  EXPECT_THAT(error_of([] { (void)LayerNorm(2, {.eps = 0}); }), HasSubstr("[LayerNorm] eps is 0"));
+}
+
+TEST(GroupNorm, NormalisesGroupsOfChannels) {
+  const GroupNorm layer(2, 4, {.eps = 1e-30});
+  const Tensor x = Tensor::from<float>({1, 3, 0, 0, 1, 3, 4, 4}, {1, 2, 4});
+  EXPECT_THAT(layer(x).to_vector(), ElementsAre(-1, 1, -1, -1, -1, 1, 1, 1));
+  EXPECT_THAT(keys_of(layer), ElementsAre("weight", "bias"));
+  EXPECT_THAT(keys_of(GroupNorm(2, 4, {.affine = false})), testing::IsEmpty());
+  EXPECT_EQ(bits(layer.clone()(x)), bits(layer(x)));
+}
+
+TEST(GroupNorm, SaysWhatDoesNotFit) {
+  EXPECT_THAT(error_of([] { (void)GroupNorm(2, 4)(ramp({3, 6})); }), HasSubstr("its last axis 4"));
+  EXPECT_THAT(error_of([] { (void)GroupNorm(2, 4)(ramp({4})); }), HasSubstr("it must have a batch"));
+  EXPECT_THAT(error_of([] { (void)GroupNorm(3, 4); }), HasSubstr("3 groups of 4 channels"));
+  EXPECT_THAT(error_of([] { (void)GroupNorm(0, 4); }), HasSubstr("positive"));
+  EXPECT_THAT(error_of([] { (void)GroupNorm(2, 4, {.eps = -1}); }), HasSubstr("[GroupNorm] eps is -1"));
+}
+
 }  // namespace
 }  // namespace everyo

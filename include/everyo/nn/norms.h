@@ -67,4 +67,51 @@ class EVERYO_API BatchNorm2D : public Module<BatchNorm2D>, public BatchNormState
   }
 };
 
+/// Layer norm of x [.., D] -> [.., D], each D by its own mean and variance; D stands for the trailing axes given.
+class EVERYO_API LayerNorm : public Module<LayerNorm> {
+ public:
+  struct Options {
+    double eps = 1e-5;
+    bool affine = true;  ///< weight ones and bias zeros at first, [D]; false: neither
+  };
+  explicit LayerNorm(std::int64_t width) : LayerNorm(Shape{width}, Options{}) {}
+  LayerNorm(std::int64_t width, const Options& options) : LayerNorm(Shape{width}, options) {}
+  explicit LayerNorm(const Shape& normalized_shape) : LayerNorm(normalized_shape, Options{}) {}
+  /// Throws ShapeError "positive normalized_shape", ValueError "eps".
+  LayerNorm(const Shape& normalized_shape, const Options& options);
+  void visit(Visitor& v) { v("weight", weight)("bias", bias); }
+  /// With an activation: the same bits as that activation of the plain result. Throws ShapeError "trailing axes".
+  [[nodiscard]] Tensor forward(const Tensor& x, Activation activation = Activation::none) const;
+  [[nodiscard]] const Shape& normalized_shape() const noexcept { return shape_; }
+
+  std::optional<Parameter> weight, bias;
+
+ private:
+  Shape shape_;
+  double eps_;
+};
+
+/// Group norm of x [N, .., C] -> [N, .., C], each sample's groups of C / groups channels by their own mean and
+/// variance.
+class EVERYO_API GroupNorm : public Module<GroupNorm> {
+ public:
+  struct Options {
+    double eps = 1e-5;
+    bool affine = true;  ///< weight ones and bias zeros at first, [C]; false: neither
+  };
+  GroupNorm(std::int64_t groups, std::int64_t channels) : GroupNorm(groups, channels, Options{}) {}
+  /// Throws ShapeError unless both are positive and groups divide channels, ValueError "eps".
+  GroupNorm(std::int64_t groups, std::int64_t channels, const Options& options);
+  void visit(Visitor& v) { v("weight", weight)("bias", bias); }
+  /// As LayerNorm's. Throws ShapeError "last axis".
+  [[nodiscard]] Tensor forward(const Tensor& x, Activation activation = Activation::none) const;
+  [[nodiscard]] std::int64_t groups() const noexcept { return groups_; }
+
+  std::optional<Parameter> weight, bias;
+
+ private:
+  std::int64_t groups_, channels_;
+  double eps_;
+};
+
 }  // namespace everyo::inline v1
