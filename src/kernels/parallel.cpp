@@ -59,6 +59,8 @@ int max_threads() noexcept {
   return std::min(limit, std::max(team::available(), ThreadLimit::most));
 }
 
+int library_threads() noexcept { return team::granted(max_threads()); }
+
 void parallel_blocks(std::int64_t count, std::int64_t grain, BlockBody body) {
   const std::int64_t blocks = (count + grain - 1) / grain;
   const int threads = static_cast<int>(std::min<std::int64_t>(blocks, max_threads()));

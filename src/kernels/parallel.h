@@ -11,6 +11,9 @@ namespace everyo::kernels {
 /// (OMP_NUM_THREADS, the affinity mask).
 int max_threads() noexcept;
 
+/// Threads that an OpenMP region of a library may use here, and is sure to get.
+int library_threads() noexcept;
+
 /// True in the body of a parallel_for that runs on several threads.
 bool in_parallel() noexcept;
 

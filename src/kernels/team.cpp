@@ -2,6 +2,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <limits>
+
 // libgomp's own entry points, declared here so that both compilers share one pool and neither needs -fopenmp (clang's
 // would bring a second OpenMP run-time).
 extern "C" {
@@ -12,6 +15,9 @@ void GOMP_parallel(void (*call)(void*), void* data, unsigned threads, unsigned f
 int omp_get_thread_num() noexcept;
 int omp_get_num_threads() noexcept;
 int omp_in_parallel() noexcept;
+int omp_get_dynamic() noexcept;
+int omp_get_thread_limit() noexcept;
+int omp_get_max_active_levels() noexcept;
 int omp_pause_resource_all(int kind) noexcept;
 #endif
 }
@@ -21,7 +27,8 @@ int omp_pause_resource_all(int kind) noexcept;
 namespace everyo::kernels::team {
 namespace {
 
-constexpr int pause_soft = 1;  // omp_pause_soft
+constexpr int pause_soft = 1;       // omp_pause_soft
+constexpr int most_threads = 1024;  // libgomp dies of an OMP_NUM_THREADS that the system cannot start
 
 // A forked child has no workers, yet libgomp would wait for them. Pausing the forking thread's pool before the fork
 // makes parent and child start a new one when they next need it.
@@ -54,7 +61,13 @@ void run(int threads, void (*call)(void*, int) noexcept, void* data) {
 
 bool in_parallel() noexcept { return omp_in_parallel() != 0; }
 
-int available() noexcept { return omp_get_max_threads(); }
+int available() noexcept { return std::min(omp_get_max_threads(), most_threads); }
+
+int granted(int threads) noexcept {
+  const bool all = omp_get_dynamic() == 0 && omp_get_thread_limit() == std::numeric_limits<int>::max() &&
+                   omp_get_max_active_levels() > 0;
+  return all ? threads : 1;
+}
 
 int set_openmp_threads(int threads) noexcept {
   if (threads > 1) guard_fork();
@@ -69,7 +82,6 @@ int set_openmp_threads(int threads) noexcept {
 
 #include <sched.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -168,6 +180,8 @@ int available() noexcept {
   static const int count = omp_get_max_threads();  // read before set_openmp_threads changes it
   return count;
 }
+
+int granted(int) noexcept { return 1; }
 
 int set_openmp_threads(int) noexcept {
   available();

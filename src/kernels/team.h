@@ -13,6 +13,10 @@ bool in_parallel() noexcept;
 /// Threads the environment and the affinity mask allow.
 int available() noexcept;
 
+/// Threads, at most `threads`, that a region another library starts is sure to get: 1 when OpenMP may grant fewer than
+/// were asked for (OMP_THREAD_LIMIT, OMP_DYNAMIC, OMP_MAX_ACTIVE_LEVELS).
+int granted(int threads) noexcept;
+
 /// Sets OpenMP's thread count for this thread's next regions; returns the count before. With the own pool: always 1.
 int set_openmp_threads(int threads) noexcept;
 
