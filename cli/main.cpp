@@ -1,7 +1,9 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 
 #include "cli/command.h"
@@ -16,8 +18,14 @@ namespace {
 
 int fail(int code, const std::string& message) {
   std::fflush(stdout);
-  fmt::print(stderr, "everyo: {}\n", message);
+  std::fprintf(stderr, "everyo: %s\n", message.c_str());  // not fmt's: that throws when standard error is closed
   return code;
+}
+
+/// A standard stream that was closed would give its number to the first file of the run.
+void open_standard_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor)
+    if (fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) static_cast<void>(open("/dev/null", O_RDWR));
 }
 
 /// Throws for the first argument that nothing took, naming what was perhaps meant.
@@ -48,6 +56,7 @@ void refuse_extras(const CLI::App& program, const CLI::App* chosen) {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 int run(int argc, char** argv) {
+  open_standard_streams();
   CLI::App program{"Training of neural networks, every lever checked by number.", "everyo"};
   Common common;
   program.set_version_flag("--version", "everyo " EVERYO_VERSION, "print the version");
@@ -73,7 +82,7 @@ int run(int argc, char** argv) {
   refuse_extras(program, chosen == commands.end() ? nullptr : chosen->app);
 
   everyo::set_log_sink([](everyo::LogLevel level, std::string_view message) {
-    fmt::print(stderr, "everyo: {}: {}\n", everyo::name_of(level), message);
+    std::fprintf(stderr, "everyo: %s: %s\n", std::string(everyo::name_of(level)).c_str(), std::string(message).c_str());
   });
   try {
     if (!common.isa.empty()) everyo::cap_isa(everyo::isa_of(common.isa));

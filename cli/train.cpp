@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -106,6 +107,10 @@ int train(const Common& common, const Choices& choices) {
   }
 
   const everyo::Evaluation test = trainer.evaluate(data.test);
+  if (!std::isfinite(test.loss))
+    throw everyo::StateError(
+        fmt::format("the trained model's loss on the held-out rows is {}; nothing was saved; try a lower learning rate",
+                    test.loss));
   const std::string digest = everyo::digest(model->named_parameters());
   if (out)
     out->save(*model, {{"everyo_version", EVERYO_VERSION},

@@ -38,6 +38,10 @@ constexpr std::size_t piece = std::size_t{1} << 30;
 class NewFile {
  public:
   explicit NewFile(const Path& target) : target_(target) {
+    struct stat old {};
+    if (lstat(target_.c_str(), &old) == 0 && !S_ISREG(old.st_mode) && !S_ISLNK(old.st_mode))
+      throw FileError(fmt::format("[file] cannot write '{}': it is {}, which a file would replace", target_.string(),
+                                  S_ISDIR(old.st_mode) ? "a directory" : "a device"));
     static constinit std::atomic<unsigned> count{0};
     const std::string mark = fmt::format(".{}-{}.part", getpid(), count.fetch_add(1, std::memory_order_relaxed));
     temporary_ = target_.parent_path() / ("." + target_.filename().string() + mark);

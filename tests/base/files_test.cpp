@@ -145,5 +145,12 @@ TEST_F(Files, DirectoriesAreMade) {
   kind_of([&] { make_directories(folder / "file" / "below"); }, folder / "file" / "below");
 }
 
+TEST_F(Files, ADeviceIsNotReplaced) {
+  const fs::path pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(write_file(pipe, "text"), FileError);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
 }  // namespace
 }  // namespace everyo::base

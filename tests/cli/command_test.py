@@ -167,6 +167,27 @@ class Train(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"step \d+: the loss is (nan|-?inf); .*'\d\.\w+' is the first .* lower learning rate")
 
+    def test_a_trained_model_whose_loss_is_not_finite_is_a_failure(self):
+        # One step, so that only the evaluation sees what it did.
+        result = run("train", "--epochs", "1", "--batch", "2000", "--lr", "1e38", "--out", self.out, "--json")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("held-out rows is", result.stderr)
+        self.assertFalse((self.out / "config.json").exists())
+
+    def test_closed_streams_do_not_end_up_in_the_run(self):
+        code = subprocess.call(["/bin/sh", "-c", 'exec "$0" train --epochs 1 --out "$1" >&-', COMMAND, str(self.out)])
+        self.assertEqual(code, 0)
+        for line in (self.out / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+        self.assertEqual(subprocess.call(["/bin/sh", "-c", 'exec "$0" train --lr nan 2>&-', COMMAND]), 2)
+
+    def test_fewer_threads_than_asked_for_change_nothing(self):
+        arguments = ("train", "--epochs", "1", "--batch", "512", "--json")
+        digest = last_json(run(*arguments))["digest"]
+        for limits in ({"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "8"},
+                       {"OMP_MAX_ACTIVE_LEVELS": "0"}, {"OMP_NUM_THREADS": "4", "OMP_THREAD_LIMIT": "2"}):
+            self.assertEqual(last_json(run(*arguments, env={**os.environ, **limits}))["digest"], digest, limits)
+
     def test_a_folder_that_cannot_be_made_fails_before_training(self):
         blocked = pathlib.Path(self.folder.name) / "file"
         blocked.write_text("")
