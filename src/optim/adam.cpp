@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "everyo/optim.h"
 #include "kernels/optimizer.h"
@@ -14,7 +15,9 @@ void check(const AdamOptions& o) {
   check_common("Adam", o.lr, o.weight_decay, o.state_dtype);
   if (!(o.beta1 >= 0 && o.beta1 < 1)) throw ValueError(fmt::format("[Adam] beta1 {} must lie in [0, 1)", o.beta1));
   if (!(o.beta2 >= 0 && o.beta2 < 1)) throw ValueError(fmt::format("[Adam] beta2 {} must lie in [0, 1)", o.beta2));
-  if (!(o.eps > 0) || !std::isfinite(o.eps)) throw ValueError(fmt::format("[Adam] eps {} must be positive", o.eps));
+  // In float32 a smaller one would be 0 or lose digits, and 0 / (0 + eps) is what a zero gradient comes to.
+  if (!(o.eps >= static_cast<double>(std::numeric_limits<float>::min())) || !std::isfinite(o.eps))
+    throw ValueError(fmt::format("[Adam] eps {} must be positive: at least 1.2e-38, and finite", o.eps));
 }
 AdamOptions decoupled(const AdamWOptions& o) {
   return {.lr = o.lr,

@@ -1,7 +1,7 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <cmath>
+#include <limits>
 
 #include "everyo/dtype.h"
 #include "everyo/error.h"
@@ -10,10 +10,12 @@ namespace everyo::inline v1 {
 
 /// What the options of every optimizer have in common. Throws ValueError.
 inline void check_common(const char* name, double lr, double weight_decay, DType state_dtype) {
-  if (!(lr > 0) || !std::isfinite(lr))
-    throw ValueError(fmt::format("[{}] lr {} must be positive and finite", name, lr));
-  if (!(weight_decay >= 0) || !std::isfinite(weight_decay))
-    throw ValueError(fmt::format("[{}] weight_decay {} must be 0 or positive", name, weight_decay));
+  constexpr double largest = std::numeric_limits<float>::max();  // weights are mostly float32
+  if (!(lr > 0) || lr > largest)
+    throw ValueError(fmt::format("[{}] lr {} must be positive and finite in float32", name, lr));
+  if (!(weight_decay >= 0) || weight_decay > largest)
+    throw ValueError(
+        fmt::format("[{}] weight_decay {} must be 0 or positive, and finite in float32", name, weight_decay));
   if (state_dtype != float32 && state_dtype != float64)
     throw ValueError(fmt::format("[{}] state_dtype {} must be float32 or float64", name, name_of(state_dtype)));
 }

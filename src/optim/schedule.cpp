@@ -35,12 +35,14 @@ Schedule cosine_schedule(std::int64_t steps, double minimum) {
 
 Schedule warm_up(std::int64_t steps, Schedule after) {
   check_steps("warm_up", steps);
+  if (!after) throw ValueError("[warm_up] there is no schedule for after it; give one, such as constant_schedule()");
   return [steps, after = std::move(after)](std::int64_t step) {
     return step < steps ? static_cast<double>(step + 1) / static_cast<double>(steps) : after(step - steps);
   };
 }
 
 Scheduler::Scheduler(Optimizer& optimizer, Schedule schedule) : optimizer_(optimizer), schedule_(std::move(schedule)) {
+  if (!schedule_) throw ValueError("[Scheduler] there is no schedule; give one, such as constant_schedule()");
   for (std::size_t group = 0; group < optimizer.group_count(); ++group) base_.push_back(optimizer.lr(group));
   apply();
 }

@@ -431,5 +431,30 @@ TEST(Schedule, AStateThatDoesNotFitChangesNothing) {
   EXPECT_EQ(schedule.step_count(), 0);
 }
 
+TEST(Optimizer, OptionsThatFloat32CannotHoldAreRefused) {
+  const Tensor p = slot({1});
+  EXPECT_THAT([&] { eo::Adam({p}, {.eps = 1e-46}); }, ThrowsMessage<eo::ValueError>(HasSubstr("eps 1e-46")));
+  EXPECT_THAT([&] { eo::Adam({p}, {.lr = 1e39}); }, ThrowsMessage<eo::ValueError>(HasSubstr("lr 1e+39")));
+  EXPECT_THAT([&] { eo::SGD({p}, {.weight_decay = 1e39}); },
+              ThrowsMessage<eo::ValueError>(HasSubstr("weight_decay 1e+39")));
+  eo::Adam smallest({p}, {.eps = 1.2e-38});
+  set_grad(p, {0});
+  smallest.step();
+  EXPECT_EQ(p.item(), 1);
+  EXPECT_THROW(eo::Scheduler(smallest, nullptr), eo::ValueError);
+  EXPECT_THROW(eo::warm_up(2, nullptr), eo::ValueError);
+}
+
+TEST(Optimizer, AFirstStepInsideAMetaScopeHasValues) {
+  const Tensor p = slot({1});
+  eo::Adam adam({p}, {.lr = 0.5});
+  set_grad(p, {1});
+  {
+    const eo::MetaScope meta;
+    adam.step();
+  }
+  EXPECT_NEAR(p.item(), 0.5, float32_tolerance);
+}
+
 }  // namespace
 }  // namespace everyo_test
