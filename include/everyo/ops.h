@@ -87,7 +87,8 @@ EVERYO_API Tensor dropout(const Tensor& x, double p, std::uint32_t site = 0);
 // ---- matrix products ----
 /// NumPy's matmul of any ranks from 1 up: a [.., M, K], b [.., K, N] -> [.., M, N], leading dimensions broadcast.
 EVERYO_API Tensor matmul(const Tensor& a, const Tensor& b);
-/// activation(x W + b) as one op: x [.., D], weight [D, K], bias [K] or undefined -> [.., K].
+/// activation(x W + b) as one op: x [.., D], weight [D, K], bias [K] or undefined -> [.., K]. The bits of the separate
+/// ops: in halves the product, the sum and the activation are rounded each.
 EVERYO_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                          Activation activation = Activation::none);
 

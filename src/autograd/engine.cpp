@@ -246,7 +246,8 @@ void Tensor::backward(const BackwardOptions& options) const {
                                  to_string(options.seed->shape()), name_of(options.seed->dtype()), to_string(shape()),
                                  name_of(dtype())),
                      ErrorKind::gradient);
-  if (is_meta()) throw StateError("[backward] a meta tensor has no values to differentiate", ErrorKind::gradient);
+  if (is_meta() || (options.seed && options.seed->is_meta()))
+    throw StateError("[backward] a meta tensor has no values to differentiate", ErrorKind::gradient);
   const NoGrad no_grad;
   const Scoped<&Context::meta> with_values(false);
   const Scoped<&Context::autocast> in_saved_dtypes(false);

@@ -216,7 +216,7 @@ ArrayDataset load_csv_dataset(const std::string& path, const CsvDatasetOptions& 
           continue;
         }
         constexpr double whole = 0x1p53;  // beyond, doubles no longer hold every whole number
-        if (!is_floating(options.target_dtype) && (value != std::trunc(value) || std::abs(value) > whole))
+        if (!is_floating(options.target_dtype) && (value != std::trunc(value) || std::abs(value) >= whole))
           refuse(fmt::format("the label {} is no whole number; targets are {}", value, name_of(options.target_dtype)));
         const T label = narrow<T>(value);
         if (!is_floating(options.target_dtype) && static_cast<double>(widen(label)) != value)

@@ -90,7 +90,8 @@ std::optional<Batch> Loader::next() {
 }
 
 void Loader::seek(std::int64_t epoch, std::int64_t position) {
-  if (epoch < 0 || position < 0 || position > samples())
+  constexpr std::int64_t last_epoch = std::int64_t{1} << 62;
+  if (epoch < 0 || epoch > last_epoch || position < 0 || position > samples())
     throw ValueError(
         fmt::format("[Loader] epoch {}, position {} does not exist; an epoch is at least 0, a position in "
                     "0..{}",

@@ -218,6 +218,8 @@ Header parse_header(std::string_view json, std::uint64_t data_bytes, std::string
   std::string problem;
   if (!json.starts_with('{')) {
     problem = "the header does not begin with '{'; is this a safetensors file?";
+  } else if (json.find('\0') != std::string_view::npos) {
+    problem = "the header is damaged: it has a zero byte";  // where the parser would stop, and others would not
   } else if (!nlohmann::json::sax_parse(json, &reader)) {
     problem = "the header is damaged: " + reader.problem;
   } else {

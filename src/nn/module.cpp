@@ -10,11 +10,19 @@
 
 namespace everyo::inline v1 {
 
+namespace {
+void check(const Hooks::Hook& hook) {
+  if (!hook) throw ValueError("[hooks] the hook is no function; give one");
+}
+}  // namespace
+
 std::uint64_t Hooks::before(Hook hook) {
+  check(hook);
   before_.emplace_back(next_, std::move(hook));
   return next_++;
 }
 std::uint64_t Hooks::after(Hook hook) {
+  check(hook);
   after_.emplace_back(next_, std::move(hook));
   return next_++;
 }
@@ -24,10 +32,14 @@ void Hooks::remove(std::uint64_t number) {
   std::erase_if(after_, it_is);
 }
 void Hooks::run_before(const ModuleBase& module, const Tensor* input) const {
-  for (const auto& [number, hook] : before_) hook(module, input);
+  if (before_.empty()) return;
+  const auto hooks = before_;  // a hook may add or remove some
+  for (const auto& [number, hook] : hooks) hook(module, input);
 }
 void Hooks::run_after(const ModuleBase& module, const Tensor* output) const {
-  for (const auto& [number, hook] : after_) hook(module, output);
+  if (after_.empty()) return;
+  const auto hooks = after_;
+  for (const auto& [number, hook] : hooks) hook(module, output);
 }
 
 ModuleBase::~ModuleBase() = default;
@@ -176,6 +188,10 @@ void refuse_clone(const ModuleBase& module) {
       fmt::format("[{}] has a member that cannot be copied, so it cannot be cloned; make its members "
                   "copyable",
                   module.type_name()));
+}
+
+AnyModule::AnyModule(std::unique_ptr<ModuleBase> module) : module_(std::move(module)) {
+  if (!module_) throw ValueError("[AnyModule] the pointer is null; give Module instances");
 }
 
 AnyModule::AnyModule(const AnyModule& other) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "nn/collect.h"
 #include "nn/materialise.h"
@@ -100,9 +101,19 @@ LoadReport ModuleBase::load_state_dict(std::span<const std::pair<std::string, Te
       what += (what.empty() ? "" : "; ") + std::string("Unexpected keys: ") + quoted(report.unexpected);
     refuse(what + "; load the state of the same architecture, or with .strict = false");
   }
+  // A source that lies in the module's own memory could be overwritten before it is read.
+  std::unordered_set<const Storage*> written;
+  for (const auto& [to, from] : writes) written.insert(to.body()->storage.get());
+  std::vector<Tensor> sources;
   for (const auto& [to, from] : writes) {
+    const Storage* storage = from->body()->storage.get();
+    const bool aliased = storage && storage != to.body()->storage.get() && written.contains(storage);
+    sources.push_back(aliased ? from->copy() : *from);
+  }
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    const Tensor& to = writes[i].first;
     if (to.is_meta()) give_storage(to);
-    to.assign(*from);
+    to.assign(sources[i]);
   }
   return report;
 }

@@ -236,9 +236,11 @@ Tensor min(const Tensor& x, const Axes& axes, bool keep_dims) {
 }
 
 Tensor variance(const Tensor& x, const Axes& axes, bool keep_dims) {
-  const Tensor wide = as_float32_under_autocast(x);
+  const bool half = is_half(x.dtype());
+  const Tensor wide = half ? cast(x, float32) : x;
   const Tensor centred = subtract(wide, mean(wide, axes, true));
-  return mean(multiply(centred, centred), axes, keep_dims);
+  const Tensor result = mean(multiply(centred, centred), axes, keep_dims);
+  return half && !context().autocast ? cast(result, x.dtype()) : result;
 }
 
 Tensor argmax(const Tensor& x, std::int64_t axis) {

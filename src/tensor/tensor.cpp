@@ -79,6 +79,8 @@ Tensor Tensor::borrow(void* data, const Spec& spec, std::span<const std::int64_t
   if (!strides.empty() && strides.size() != static_cast<std::size_t>(spec.shape.rank()))
     throw ShapeError(fmt::format("[borrow] {} strides for shape {}; give one a dimension, in elements", strides.size(),
                                  to_string(spec.shape)));
+  if (!data && spec.bytes() != 0)
+    throw ValueError(fmt::format("[borrow] the memory of {} bytes is null; give an address", spec.bytes()));
   const bool aligned = reinterpret_cast<std::uintptr_t>(data) % size_of(spec.dtype) == 0;
   if (aligned && (strides.empty() || row_major(spec.shape, strides))) {
     Ref<Body> body = Body::make(spec);
@@ -190,7 +192,9 @@ Leaf& leaf_of(const char* what, const Tensor& t) {
     throw StateError(fmt::format("[{}] the tensor is no slot; it needs set_requires_grad() or a Parameter", what));
   return *t.body()->leaf;
 }
-void check_room(const char* what, const Spec& spec, const Storage& storage, std::size_t offset) {
+void check_room(const char* what, const Spec& spec, const Ref<Storage>& given, std::size_t offset) {
+  if (!given) throw StateError(fmt::format("[{}] there is no storage; give one of {} bytes", what, spec.bytes()));
+  const Storage& storage = *given;
   if (offset > storage.bytes() || storage.bytes() - offset < spec.bytes())
     throw ShapeError(fmt::format("[{}] {} bytes from offset {} on do not fit into a storage of {} bytes", what,
                                  spec.bytes(), offset, storage.bytes()));
@@ -202,7 +206,7 @@ void check_room(const char* what, const Spec& spec, const Storage& storage, std:
 
 void give_memory(const Tensor& leaf, Ref<Storage> storage, std::size_t offset) {
   GradSlot& slot = leaf_of("give_memory", leaf).grad;
-  check_room("give_memory", leaf.spec(), *storage, offset);
+  check_room("give_memory", leaf.spec(), storage, offset);
   Ref<Body> body = Body::make(leaf.spec());
   body->storage = std::move(storage);
   body->offset = offset;
@@ -221,7 +225,7 @@ void release_storage(const Tensor& leaf) {
 
 void restore_storage(const Tensor& leaf, Ref<Storage> storage, std::size_t offset) {
   Leaf& slot = leaf_of("restore_storage", leaf);
-  check_room("restore_storage", leaf.spec(), *storage, offset);
+  check_room("restore_storage", leaf.spec(), storage, offset);
   if (const Ref<Storage>& old = leaf.body()->storage) slot.version += old->version();
   slot.version -= storage->version();
   leaf.body()->storage = std::move(storage);

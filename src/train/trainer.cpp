@@ -77,6 +77,7 @@ std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& la
 
 Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, const TrainConfig& config)
     : model_(model), optimizer_(optimizer), loss_(std::move(loss)), config_(config) {
+  if (!loss_) throw ValueError("[Trainer] there is no loss function; give one, such as cross_entropy");
   if (config.epochs < 1)
     throw ValueError(fmt::format("[Trainer] epochs {} is too few; give at least 1", config.epochs));
   if (config.clip_norm && !(*config.clip_norm > 0))
@@ -100,7 +101,8 @@ Trainer::StepResult Trainer::step(const Batch& batch) {
   }
   {
     const EventScope event("optimizer", EventKind::optimizer);
-    if (config_.clip_norm) clip_grad_norm(optimizer_.parameters(), *config_.clip_norm);
+    if (config_.clip_norm && !std::isfinite(clip_grad_norm(optimizer_.parameters(), *config_.clip_norm)))
+      report_bad_loss(loss, batch);
     optimizer_.step();
   }
   ++step_;

@@ -160,5 +160,18 @@ TEST(Robustness, UndefinedTensorsAreNamed) {
   EXPECT_THAT([&] { (void)eo::saved_bytes(none); }, ThrowsMessage<eo::StateError>(HasSubstr("undefined")));
 }
 
+TEST(Robustness, WhatIsNotThereIsNamed) {
+  const Tensor x = leaf({3}), seed = Tensor::meta({eo::float32, {1}});
+  EXPECT_THAT([&] { square(x).backward({.seed = &seed}); },
+              ThrowsMessage<eo::StateError>(HasSubstr("meta tensor has no values")));
+  EXPECT_THAT([&] { eo::give_memory(x, {}, 0); }, ThrowsMessage<eo::StateError>(HasSubstr("there is no storage")));
+  EXPECT_THAT([&] { eo::restore_storage(x, {}, 0); }, ThrowsMessage<eo::StateError>(HasSubstr("there is no storage")));
+  EXPECT_THAT(
+      [] {
+        (void)Tensor::borrow(nullptr, {eo::float32, {2}});
+      },
+      ThrowsMessage<eo::ValueError>(HasSubstr("is null")));
+}
+
 }  // namespace
 }  // namespace everyo_test

@@ -278,5 +278,24 @@ TEST(Module, ATiedWeightsGradientIsTheSumOverItsPlacesInVisitOrder) {
     EXPECT_EQ(sum.data<float>()[i], stem.data<float>()[i] + head.data<float>()[i]);  // the same bits
 }
 
+TEST(Module, AHookMayRemoveItselfAndAddOthers) {
+  Dense layer(4, 4, 1);
+  int once = 0, other = 0;
+  std::uint64_t number = 0;
+  number = layer.hooks().before([&](const ModuleBase&, const Tensor*) {
+    ++once;
+    layer.hooks().remove(number);
+    for (int i = 0; i < 20; ++i) layer.hooks().before([&](const ModuleBase&, const Tensor*) { ++other; });
+  });
+  layer.hooks().before([&](const ModuleBase&, const Tensor*) { ++other; });
+  (void)layer(ramp({1, 4}));
+  EXPECT_EQ(once, 1);
+  EXPECT_EQ(other, 1);
+  (void)layer(ramp({1, 4}));
+  EXPECT_EQ(once, 1);
+  EXPECT_EQ(other, 22);
+  EXPECT_THROW(layer.hooks().before(nullptr), ValueError);
+}
+
 }  // namespace
 }  // namespace everyo

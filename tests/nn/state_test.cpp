@@ -101,5 +101,19 @@ TEST(State, ATiedParameterIsTakenUnderAnyOfItsNames) {
   EXPECT_EQ(net.stem.weight.tensor().data<float>()[0], 0);
 }
 
+struct Two : Module<Two> {
+  void visit(Visitor& v) { v("stem", stem)("head", head); }
+  Dense stem{4, 4, 1}, head{4, 4, 2};
+};
+
+TEST(State, TwoOfTheModulesOwnTensorsMayBeExchanged) {
+  Two net;
+  const std::string stem = bits(net.stem.weight), head = bits(net.head.weight);
+  ASSERT_NE(stem, head);
+  net.load_state_dict(StateDict{{"stem.weight", net.head.weight}, {"head.weight", net.stem.weight}}, {.strict = false});
+  EXPECT_EQ(bits(net.stem.weight), head);
+  EXPECT_EQ(bits(net.head.weight), stem);
+}
+
 }  // namespace
 }  // namespace everyo

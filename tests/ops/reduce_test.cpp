@@ -86,5 +86,13 @@ TEST(ReduceOps, Meta) {
   EXPECT_EQ(sum(Tensor::empty({2, 3, 4}), {1}).shape(), (Shape{2, 4}));
 }
 
+TEST(Reduce, VarianceOfHalvesIsRoundedOnce) {
+  Tensor spread = Tensor::zeros({100}, float16);
+  spread.data<Float16>()[0] = to_float16(300);
+  EXPECT_EQ(variance(spread).item(), 891);  // 300^2 0.01 0.99; the square alone is beyond float16
+  const Tensor near = cast(Tensor::from<float>({1000, 1004, 1008, 1012}, {4}), bfloat16);
+  EXPECT_EQ(variance(near).item(), 20);
+}
+
 }  // namespace
 }  // namespace everyo

@@ -222,7 +222,8 @@ class EVERYO_API AnyModule {
   template <class M>
   requires std::derived_from<M, ModuleBase> &&(!std::is_lvalue_reference_v<M>)AnyModule(M&& module)
       : module_(std::make_unique<M>(std::move(module))) {}  // NOLINT: `push_back(Linear(4, 8))`
-  explicit AnyModule(std::unique_ptr<ModuleBase> module) : module_(std::move(module)) {}
+  /// Throws ValueError for null.
+  explicit AnyModule(std::unique_ptr<ModuleBase> module);
   AnyModule(AnyModule&&) noexcept = default;
   AnyModule& operator=(AnyModule&&) noexcept = default;
   /// Throws StateError outside clone().
