@@ -16,6 +16,8 @@ class Workload {
   virtual ~Workload() = default;
   /// One training step: zero gradients, forward, loss, backward, update. The loss before the update, [].
   virtual everyo::Tensor step() = 0;
+  virtual everyo::Sequential& net() = 0;
+  [[nodiscard]] virtual const everyo::Tensor& inputs() const = 0;
 };
 
 struct PeerLoss {
@@ -23,9 +25,12 @@ struct PeerLoss {
   double loss;  ///< PyTorch 2.13, float32, after 20 steps
 };
 inline constexpr int steps_to_loss = 20;
-inline constexpr PeerLoss peer_losses[] = {{"mlp-small", 2.75126028}, {"mlp-mid", 0.00108638348}};
+inline constexpr PeerLoss peer_losses[] = {
+    {"mlp-small", 2.75126028}, {"mlp-mid", 0.00108638348}, {"cnn-digits", 2.10100102}, {"cnn-cifar", 2.54053092}};
 
-/// "mlp-small": 64-32-10, batch 32, SGD; "mlp-mid": 784-256-128-10, batch 64, Adam. Throws ValueError for another name.
+/// "mlp-small": 64-32-10, batch 32, SGD; "mlp-mid": 784-256-128-10, batch 64, Adam; "cnn-digits": two convolutions on
+/// 8x8x1, batch 64, SGD; "cnn-cifar": three with batch norm on 32x32x3, batch 64, SGD; "batch-norm": both kinds of
+/// batch norm at odd sizes, batch 7, SGD. Throws ValueError for another name.
 std::unique_ptr<Workload> make_workload(const std::string& name);
 
 }  // namespace bench
