@@ -113,7 +113,9 @@ struct ModelOptions {
 };
 /// Names that make_model takes.
 EVERYO_API std::vector<std::string> model_names();
-/// "mlp": Linear to 128, ReLU, Linear to 64, ReLU, Linear to classes. Throws ValueError for another name.
+/// Of rows [N, inputs]. "mlp": Linear to 128, ReLU, Linear to 64, ReLU, Linear to classes. "cnn", rows being square
+/// images of 4 by 4 pixels or more: convolutions of 3 by 3 to 32 and 32 channels, a pool, one to 64, a pool, Linear to
+/// classes, with ReLU after each. Throws ValueError for another name, and for inputs that are no square.
 EVERYO_API std::unique_ptr<ModuleBase> make_model(std::string_view name, const ModelOptions& options = {});
 
 EVERYO_API std::vector<std::string> optimizer_names();

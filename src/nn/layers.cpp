@@ -39,4 +39,14 @@ Tensor Dropout::forward(const Tensor& x) const {
   return dropout(x, p_);
 }
 
+Tensor Unflatten::forward(const Tensor& x) const {
+  if (x.rank() == 0 || x.shape()[-1] != sizes_.elements())
+    throw ShapeError(fmt::format("[Unflatten] x has shape {}; its last dimension must be {}, to become {}",
+                                 to_string(x.shape()), sizes_.elements(), to_string(sizes_)));
+  Shape shape;
+  for (std::int64_t d = 0; d + 1 < x.rank(); ++d) shape.push_back(x.shape()[d]);
+  for (const std::int64_t size : sizes_.sizes()) shape.push_back(size);
+  return reshape(x, shape.sizes());
+}
+
 }  // namespace everyo::inline v1

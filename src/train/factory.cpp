@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "everyo/train.h"
 
 namespace everyo::inline v1 {
@@ -10,16 +12,35 @@ namespace {
   throw ValueError(fmt::format("[{}] unknown {} '{}'; known: {}", op, what, name, fmt::join(known, ", ")));
 }
 
-}  // namespace
-
-std::vector<std::string> model_names() { return {"mlp"}; }
-
-std::unique_ptr<ModuleBase> make_model(std::string_view name, const ModelOptions& options) {
-  if (name != "mlp") unknown("make_model", "model", name, model_names());
+std::unique_ptr<ModuleBase> make_mlp(const ModelOptions& options) {
   const std::uint64_t seed = options.seed;
   return std::make_unique<Sequential>(Linear(options.inputs, 128, {.seed = seed}), ReLU(),
                                       Linear(128, 64, {.seed = seed + 1}), ReLU(),
                                       Linear(64, options.classes, {.seed = seed + 2}));
+}
+
+std::unique_ptr<ModuleBase> make_cnn(const ModelOptions& options) {
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(options.inputs)));
+  if (side < 4 || side * side != options.inputs)
+    throw ValueError(
+        fmt::format("[make_model] cnn takes square images of 4 by 4 pixels or more, not {} inputs", options.inputs));
+  const std::uint64_t seed = options.seed;
+  const auto convolution = [&](std::int64_t in_channels, std::int64_t out_channels, std::uint64_t layer) {
+    return Conv2D(in_channels, out_channels, 3, {.padding = "same", .seed = seed + layer});
+  };
+  return std::make_unique<Sequential>(Unflatten({side, side, 1}), convolution(1, 32, 0), ReLU(), convolution(32, 32, 1),
+                                      ReLU(), MaxPool2D(), convolution(32, 64, 2), ReLU(), MaxPool2D(), Flatten(),
+                                      Linear((side / 4) * (side / 4) * 64, options.classes, {.seed = seed + 3}));
+}
+
+}  // namespace
+
+std::vector<std::string> model_names() { return {"mlp", "cnn"}; }
+
+std::unique_ptr<ModuleBase> make_model(std::string_view name, const ModelOptions& options) {
+  if (name == "mlp") return make_mlp(options);
+  if (name == "cnn") return make_cnn(options);
+  unknown("make_model", "model", name, model_names());
 }
 
 std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }

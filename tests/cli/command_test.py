@@ -162,6 +162,18 @@ class Train(unittest.TestCase):
             last = last_json(run("train", "--data", "digits", "--model", "mlp", "--seed", seed, "--json"))
             self.assertGreaterEqual(last["test_accuracy"], 0.96, seed)
 
+    @unittest.skipIf(SANITIZED, "the release build shows the accuracy")
+    def test_digits_reach_97_5_percent_with_the_cnn(self):
+        for seed in ("0", "1", "2"):
+            last = last_json(run("train", "--model", "cnn", "--seed", seed, "--json"))
+            self.assertGreaterEqual(last["test_accuracy"], 0.975, seed)
+
+    def test_a_cnn_is_trained_and_evaluated_as_any_model(self):
+        trained = last_json(run("train", "--model", "cnn", "--epochs", "1", "--out", self.out, "--json"))
+        evaluated = last_json(run("evaluate", self.out, "--json"))
+        self.assertEqual(evaluated["accuracy"], trained["test_accuracy"])
+        self.assertEqual(evaluated["digest"], trained["digest"])
+
     def test_a_loss_that_is_not_finite_names_step_and_parameter(self):
         result = run("train", "--optimizer", "sgd", "--lr", "1e30", "--json")
         self.assertEqual(result.returncode, 1)

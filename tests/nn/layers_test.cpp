@@ -81,6 +81,17 @@ TEST(Flatten, JoinsAxesFromTheStartOn) {
   EXPECT_EQ(Flatten()(ramp({0, 3, 4})).shape(), (Shape{0, 12}));
 }
 
+TEST(Unflatten, CutsTheLastAxis) {
+  const Tensor x = ramp({2, 64});
+  EXPECT_EQ(Unflatten({8, 8, 1})(x).shape(), (Shape{2, 8, 8, 1}));
+  EXPECT_EQ(bits(Flatten()(Unflatten({8, 4, 2})(x))), bits(x));
+  EXPECT_EQ(error_of([&] {
+              (void)Unflatten({7, 9})(x);
+            }),
+            "[Unflatten] x has shape (2, 64); its last dimension must be 63, to become (7, 9)");
+  EXPECT_THROW((void)Unflatten({1})(Tensor::scalar(1)), ShapeError);
+}
+
 TEST(Dropout, IsTheIdentityInEvalAndForPZero) {
   Dropout half;
   EXPECT_EQ(half.p(), 0.5);

@@ -26,12 +26,32 @@ TEST(Factory, MlpHasTheShapesAndSeedsItSays) {
   EXPECT_EQ(model->forward_any(Tensor::zeros({3, 64})).shape(), (Shape{3, 10}));
 }
 
+TEST(Factory, CnnTakesSquareImagesAsRows) {
+  const auto model = make_model("cnn", {.inputs = 64, .classes = 10, .seed = 7});
+  const auto named = model->named_parameters();
+  ASSERT_EQ(named.size(), 8u);
+  EXPECT_EQ(named[0].second.shape(), (Shape{3, 3, 1, 32}));
+  EXPECT_EQ(named[4].second.shape(), (Shape{3, 3, 32, 64}));
+  EXPECT_EQ(named[6].second.shape(), (Shape{256, 10}));
+  EXPECT_EQ(named[2].second.to_vector(), Conv2D(32, 32, 3, {.seed = 8}).weight.tensor().to_vector());
+  EXPECT_EQ(model->forward_any(Tensor::zeros({3, 64})).shape(), (Shape{3, 10}));
+  EXPECT_EQ(make_model("cnn", {.inputs = 784})->forward_any(Tensor::zeros({2, 784})).shape(), (Shape{2, 10}));
+  for (const std::int64_t inputs : {63, 9, 0}) {
+    try {
+      make_model("cnn", {.inputs = inputs});
+      FAIL() << inputs;
+    } catch (const ValueError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("cnn takes square images of 4 by 4 pixels or more"));
+    }
+  }
+}
+
 TEST(Factory, UnknownNamesAreListed) {
   try {
     make_model("resnet");
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("unknown model 'resnet'; known: mlp"));
+    EXPECT_THAT(error.what(), HasSubstr("unknown model 'resnet'; known: mlp, cnn"));
   }
   Linear layer(2, 2, {.seed = 0});
   try {

@@ -84,4 +84,15 @@ struct EVERYO_API Flatten : Module<Flatten> {
   std::int64_t start_axis;
 };
 
+/// The last axis as several: Unflatten({8, 8, 1}) makes [N, 64] an image [N, 8, 8, 1].
+class EVERYO_API Unflatten : public Module<Unflatten> {
+ public:
+  explicit Unflatten(const Shape& sizes) : sizes_(sizes) {}
+  /// Throws ShapeError "must be" unless the last axis has as many elements as the sizes, and x at least one axis.
+  [[nodiscard]] Tensor forward(const Tensor& x) const;
+
+ private:
+  Shape sizes_;
+};
+
 }  // namespace everyo::inline v1
