@@ -16,10 +16,5 @@ find_package(Threads REQUIRED)
 add_library(everyo_dependencies INTERFACE)
 target_link_libraries(everyo_dependencies INTERFACE DNNL::dnnl hwy::hwy fmt::fmt nlohmann_json::nlohmann_json OpenSSL::Crypto
                                                     Threads::Threads)
-# GCC's OpenMP with either compiler: oneDNN's build uses it too, so there is one pool of threads.
+# GCC's OpenMP with either compiler: oneDNN's build uses it, and is told to stay on one thread.
 target_link_libraries(everyo_dependencies INTERFACE gomp)
-if(EVERYO_THREADS STREQUAL "own")
-  target_compile_definitions(everyo_dependencies INTERFACE EVERYO_OWN_POOL=1)
-elseif(NOT EVERYO_THREADS STREQUAL "omp")
-  message(FATAL_ERROR "EVERYO_THREADS is '${EVERYO_THREADS}'; it must be omp or own")
-endif()

@@ -59,6 +59,7 @@ struct Context {
   DType autocast_dtype = float16;
   MemoryCategory category = MemoryCategory::activation;
   std::int16_t threads = 0;  ///< most threads a kernel may use; 0: all
+  std::int16_t team = 1;     ///< threads of the parallel region this thread works in
   std::int32_t shard = 0, micro_batch = 0;
   std::uint64_t seed = 0, step = 0;  ///< a random draw's key is (seed, step, module path, micro_batch, sample)
   const ModuleScope* scope = nullptr;

@@ -43,7 +43,7 @@ void matmul(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEp
   if (p.k == 0) return fill_with_bias(p, c, epilogue);
   if constexpr (std::is_same_v<T, float>) {
     if (is_small(p)) return small_matmul(p, a, b, c, epilogue);
-    if (vendor_matmul(p, library_threads(), a, b, c, epilogue)) return;
+    if (vendor_matmul(p, a, b, c, epilogue)) return;
   }
   packed_matmul(p, a, b, c, epilogue);
 }

@@ -11,9 +11,6 @@ namespace everyo::kernels {
 /// (OMP_NUM_THREADS, the affinity mask).
 int max_threads() noexcept;
 
-/// Threads that an OpenMP region of a library may use here, and is sure to get.
-int library_threads() noexcept;
-
 /// True in the body of a parallel_for that runs on several threads.
 bool in_parallel() noexcept;
 
@@ -37,9 +34,9 @@ void parallel_blocks(std::int64_t count, std::int64_t grain, BlockBody body);
 
 /// Calls body(begin, end) for [0, count) cut in blocks of exactly `grain` (the last may be shorter); block i is
 /// begin / grain. One block runs at once on the caller, without any overhead; with one thread, or inside another
-/// parallel_for, all blocks run on the caller in order. Workers run under the caller's Context. An exception leaves the
-/// call on the caller's thread, after all threads have stopped: that of the lowest thread that threw; the other blocks
-/// may or may not have run.
+/// parallel_for, all blocks run on the caller in order. Which thread runs a block is left open: blocks may not wait for
+/// each other. Workers run under the caller's Context. Of what bodies throw, the lowest block's exception leaves the
+/// call, on the caller's thread, after all blocks have run.
 template <class F>
 void parallel_for(std::int64_t count, std::int64_t grain, F&& body) {
   if (count <= grain) {
@@ -49,8 +46,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, F&& body) {
   parallel_blocks(count, grain, BlockBody(body));
 }
 
-/// For a library that starts OpenMP regions by itself (oneDNN): its regions have `threads` threads in this scope (1
-/// with the own pool).
+/// For a library that starts OpenMP regions by itself (oneDNN): its regions have `threads` threads in this scope.
 class [[nodiscard]] OpenMPThreads {
  public:
   explicit OpenMPThreads(int threads) noexcept;

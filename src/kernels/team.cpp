@@ -3,191 +3,143 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <limits>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <thread>
 
-// libgomp's own entry points, declared here so that both compilers share one pool and neither needs -fopenmp (clang's
-// would bring a second OpenMP run-time).
+// libgomp's own entry points, declared here so that neither compiler needs -fopenmp (clang's would bring a second
+// OpenMP run-time). No region of it ever has more than one thread here.
 extern "C" {
 void omp_set_num_threads(int) noexcept;
 int omp_get_max_threads() noexcept;
-#ifndef EVERYO_OWN_POOL
-void GOMP_parallel(void (*call)(void*), void* data, unsigned threads, unsigned flags);
-int omp_get_thread_num() noexcept;
-int omp_get_num_threads() noexcept;
-int omp_in_parallel() noexcept;
-int omp_get_dynamic() noexcept;
-int omp_get_thread_limit() noexcept;
-int omp_get_max_active_levels() noexcept;
-int omp_pause_resource_all(int kind) noexcept;
-#endif
 }
-
-#ifndef EVERYO_OWN_POOL
 
 namespace everyo::kernels::team {
 namespace {
 
-constexpr int pause_soft = 1;       // omp_pause_soft
-constexpr int most_threads = 1024;  // libgomp dies of an OMP_NUM_THREADS that the system cannot start
-
-// A forked child has no workers, yet libgomp would wait for them. Pausing the forking thread's pool before the fork
-// makes parent and child start a new one when they next need it.
-void guard_fork() noexcept {
-  static const bool installed = [] {
-    return pthread_atfork([] { omp_pause_resource_all(pause_soft); }, nullptr, nullptr) == 0;
-  }();
-  static_cast<void>(installed);
+inline void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
 }
 
-struct Team {
-  int threads;
-  void (*call)(void*, int) noexcept;
-  void* data;
+// Who waits spins for so many pauses (some ten microseconds) before it sleeps. Longer costs more than it saves as soon
+// as another program wants the processor: libgomp's three milliseconds made training twenty times slower there.
+constexpr int spins = 4000;
+
+// One region at a time. The state says which one, whether it still takes workers, and how many it has taken.
+class Pool {
+ public:
+  void run(int threads, void (*call)(void*, int) noexcept, void* data) noexcept {
+    if (busy_.exchange(true, std::memory_order_acquire)) return call(data, 0);
+    start_workers(threads - 1);
+    call_ = call;
+    data_ = data;
+    wanted_.store(threads - 1, std::memory_order_relaxed);
+    left_.store(0, std::memory_order_relaxed);
+    const std::uint64_t region = (state_.load(std::memory_order_relaxed) & ~(next_region - 1)) + next_region;
+    state_.store(region | open, std::memory_order_release);
+    signal_.fetch_add(1, std::memory_order_release);
+    signal_.notify_all();
+    call(data, 0);
+    const std::uint64_t closed = state_.fetch_and(~open, std::memory_order_acq_rel);
+    const auto joined = static_cast<std::uint32_t>(closed & joined_mask);
+    for (int i = 0; i < spins && left_.load(std::memory_order_acquire) != joined; ++i) pause();
+    for (std::uint32_t left = left_.load(std::memory_order_acquire); left != joined;
+         left = left_.load(std::memory_order_acquire))
+      left_.wait(left, std::memory_order_acquire);
+    busy_.store(false, std::memory_order_release);
+  }
+
+ private:
+  static constexpr std::uint64_t joined_mask = 0xffff, open = 0x10000, next_region = 0x20000;
+
+  void start_workers(int count) noexcept {
+    for (; workers_ < count; ++workers_) {
+      try {
+        std::thread([this] { work(); }).detach();
+      } catch (...) {
+        return;  // the system gives no more threads: fewer do the work
+      }
+    }
+  }
+
+  [[noreturn]] void work() noexcept {
+    std::uint64_t last = 0;  // the region this worker was in
+    for (;;) {
+      const std::uint32_t signal = signal_.load(std::memory_order_acquire);
+      bool joined = false;
+      for (int i = 0; i < spins && !joined; ++i) {
+        joined = join(last);
+        if (!joined) pause();
+      }
+      if (!joined) signal_.wait(signal, std::memory_order_acquire);
+    }
+  }
+
+  // Takes part in the open region, once.
+  bool join(std::uint64_t& last) noexcept {
+    std::uint64_t state = state_.load(std::memory_order_acquire);
+    const std::uint64_t region = state & ~(next_region - 1);
+    if ((state & open) == 0 || region == last) return false;
+    last = region;
+    do {
+      if ((state & open) == 0 || (state & ~(next_region - 1)) != region) return false;
+      if (static_cast<int>(state & joined_mask) >= wanted_.load(std::memory_order_relaxed)) return false;
+    } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_acquire));
+    call_(data_, static_cast<int>(state & joined_mask) + 1);
+    left_.fetch_add(1, std::memory_order_release);
+    left_.notify_one();
+    return true;
+  }
+
+  alignas(64) std::atomic<std::uint64_t> state_{0};
+  alignas(64) std::atomic<std::uint32_t> signal_{0};
+  alignas(64) std::atomic<std::uint32_t> left_{0};
+  alignas(64) std::atomic<bool> busy_{false};
+  std::atomic<int> wanted_{0};
+  void (*call_)(void*, int) noexcept = nullptr;
+  void* data_ = nullptr;
+  int workers_ = 0;
 };
+
+// Never destroyed: its workers wait in it until the process ends.
+alignas(Pool) constinit std::byte memory[sizeof(Pool)]{};
+constinit std::atomic<Pool*> the_pool{nullptr};
+constinit std::once_flag made;
+
+Pool& pool() noexcept {
+  if (Pool* const there = the_pool.load(std::memory_order_acquire)) [[likely]]
+    return *there;
+  std::call_once(made, [] {
+    // A forked child has no workers. It begins with a new pool, in the same place: a region that the fork interrupted
+    // finds that nobody joined it.
+    pthread_atfork(nullptr, nullptr, [] { the_pool.store(new (memory) Pool, std::memory_order_release); });
+    the_pool.store(new (memory) Pool, std::memory_order_release);
+  });
+  return *the_pool.load(std::memory_order_acquire);
+}
 
 }  // namespace
 
-void run(int threads, void (*call)(void*, int) noexcept, void* data) {
-  guard_fork();
-  Team team{threads, call, data};
-  GOMP_parallel(
-      [](void* p) {
-        const Team& t = *static_cast<Team*>(p);
-        const int granted = omp_get_num_threads();  // may be fewer: OMP_THREAD_LIMIT, OMP_DYNAMIC
-        for (int thread = omp_get_thread_num(); thread < t.threads; thread += granted) t.call(t.data, thread);
-      },
-      &team, static_cast<unsigned>(threads), 0);
+void run(int threads, void (*call)(void*, int) noexcept, void* data) noexcept {
+  pool().run(std::min(threads, most_threads), call, data);
 }
 
-bool in_parallel() noexcept { return omp_in_parallel() != 0; }
-
-int available() noexcept { return std::min(omp_get_max_threads(), most_threads); }
-
-int granted(int threads) noexcept {
-  const bool all = omp_get_dynamic() == 0 && omp_get_thread_limit() == std::numeric_limits<int>::max() &&
-                   omp_get_max_active_levels() > 0;
-  return all ? threads : 1;
+int available() noexcept {
+  static const int count = std::clamp(omp_get_max_threads(), 1, most_threads);
+  return count;
 }
 
 int set_openmp_threads(int threads) noexcept {
-  if (threads > 1) guard_fork();
+  available();  // before the count it reads is changed
   const int old = omp_get_max_threads();
   if (threads != old) omp_set_num_threads(threads);
   return old;
 }
 
 }  // namespace everyo::kernels::team
-
-#else
-
-#include <sched.h>
-
-#include <condition_variable>
-#include <cstdlib>
-#include <mutex>
-#include <thread>
-#include <vector>
-
-namespace everyo::kernels::team {
-namespace {
-
-constinit thread_local bool worker = false;
-
-class Pool {
- public:
-  Pool() = default;
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-  ~Pool() { pause(); }
-
-  void run(int threads, void (*call)(void*, int) noexcept, void* data) {
-    const std::lock_guard one_region(region_mutex_);
-    {
-      const std::lock_guard lock(mutex_);
-      while (static_cast<int>(workers_.size()) < threads - 1) {
-        const int index = static_cast<int>(workers_.size()) + 1;
-        workers_.emplace_back([this, index, seen = region_] { work(index, seen); });
-      }
-      call_ = call;
-      data_ = data;
-      threads_ = threads;
-      running_ = threads - 1;
-      ++region_;
-    }
-    started_.notify_all();
-    call(data, 0);
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [this] { return running_ == 0; });
-  }
-
-  // Ends all workers; the next run starts new ones. Before a fork, so that the child waits for nobody.
-  void pause() {
-    const std::lock_guard one_region(region_mutex_);
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    started_.notify_all();
-    for (std::thread& thread : workers_) thread.join();
-    workers_.clear();
-    stop_ = false;
-  }
-
- private:
-  void work(int index, unsigned long seen) {
-    worker = true;
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      started_.wait(lock, [&] { return stop_ || region_ != seen; });
-      if (stop_) return;
-      seen = region_;
-      if (index >= threads_) continue;
-      lock.unlock();
-      call_(data_, index);
-      lock.lock();
-      if (--running_ == 0) finished_.notify_one();
-    }
-  }
-
-  std::mutex region_mutex_, mutex_;
-  std::condition_variable started_, finished_;
-  std::vector<std::thread> workers_;
-  void (*call_)(void*, int) noexcept = nullptr;
-  void* data_ = nullptr;
-  int threads_ = 0, running_ = 0;
-  unsigned long region_ = 0;
-  bool stop_ = false;
-};
-
-Pool& pool() {
-  static Pool the;
-  static const bool guarded = pthread_atfork(
-                                  [] {
-                                    if (!worker) pool().pause();
-                                  },
-                                  nullptr, nullptr) == 0;
-  static_cast<void>(guarded);
-  return the;
-}
-
-}  // namespace
-
-void run(int threads, void (*call)(void*, int) noexcept, void* data) { pool().run(threads, call, data); }
-
-bool in_parallel() noexcept { return worker; }
-
-int available() noexcept {
-  static const int count = omp_get_max_threads();  // read before set_openmp_threads changes it
-  return count;
-}
-
-int granted(int) noexcept { return 1; }
-
-int set_openmp_threads(int) noexcept {
-  available();
-  omp_set_num_threads(1);  // libgomp's pool is not to be used beside this one
-  return 1;
-}
-
-}  // namespace everyo::kernels::team
-#endif

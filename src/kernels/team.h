@@ -1,23 +1,21 @@
 #pragma once
 
-// The pool of threads below parallel_for: libgomp's, which oneDNN uses too, or with EVERYO_OWN_POOL a small one of
-// std::thread, which the thread sanitizer can follow.
+// The library's one pool of threads, below parallel_for. Nothing else starts threads for kernels: oneDNN runs its
+// primitives on one thread each, inside blocks of a parallel_for.
 namespace everyo::kernels::team {
 
-/// Runs call(data, t) for t in 0..threads-1, t 0 on the caller; returns when all are done.
-void run(int threads, void (*call)(void* data, int thread) noexcept, void* data);
+/// Most threads of one region.
+inline constexpr int most_threads = 256;
 
-/// Inside a region of the pool, also one that another library started.
-bool in_parallel() noexcept;
+/// Runs call(data, 0) on the caller and offers call(data, 1) … call(data, threads - 1) to the pool's workers; returns
+/// when every call that began has ended. A worker that is not there in time (asleep, or without a processor) takes no
+/// part, and a caller that finds the pool at another's work is alone: each call must be able to do all that is left.
+void run(int threads, void (*call)(void* data, int thread) noexcept, void* data) noexcept;
 
-/// Threads the environment and the affinity mask allow.
+/// Threads the environment (OMP_NUM_THREADS) and the affinity mask allow.
 int available() noexcept;
 
-/// Threads, at most `threads`, that a region another library starts is sure to get: 1 when OpenMP may grant fewer than
-/// were asked for (OMP_THREAD_LIMIT, OMP_DYNAMIC, OMP_MAX_ACTIVE_LEVELS).
-int granted(int threads) noexcept;
-
-/// Sets OpenMP's thread count for this thread's next regions; returns the count before. With the own pool: always 1.
+/// Sets OpenMP's thread count for this thread's next regions; returns the count before.
 int set_openmp_threads(int threads) noexcept;
 
 }  // namespace everyo::kernels::team

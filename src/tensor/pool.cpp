@@ -17,8 +17,8 @@ constinit thread_local ThreadPool local;
 namespace {
 
 struct Shared {
-  std::mutex mutex;
-  std::array<FreeBlock*, class_count> head{};
+  std::mutex mutex, growing;
+  std::array<std::array<FreeBlock*, class_count>, 2> head{};  // of each Cache
   std::int64_t cached = 0;
   ThreadPool* threads = nullptr;
   std::array<std::int64_t, memory_category_count> ended_now{}, ended_peak{};
@@ -26,12 +26,13 @@ struct Shared {
 };
 constinit Shared shared;
 
-FreeBlock* shared_take(std::size_t c) noexcept {
+FreeBlock* shared_take(std::size_t c, Cache from) noexcept {
   const std::lock_guard lock(shared.mutex);
-  FreeBlock* block = shared.head[c];
+  FreeBlock*& head = shared.head[static_cast<std::size_t>(from)][c];
+  FreeBlock* block = head;
   if (!block) return nullptr;
   unpoison(block, sizeof(FreeBlock));
-  shared.head[c] = block->next;
+  head = block->next;
   shared.cached -= static_cast<std::int64_t>(bytes_of(c));
   return block;
 }
@@ -49,7 +50,7 @@ struct AtThreadEnd {
       while (FreeBlock* block = local.head[c]) {
         unpoison(block, sizeof(FreeBlock));
         local.head[c] = block->next;
-        shared_give(block, c);
+        shared_give(block, c, Cache::common);
       }
     const std::lock_guard lock(shared.mutex);
     local.dead = true;
@@ -67,25 +68,23 @@ struct AtThreadEnd {
 };
 }  // namespace
 
-void shared_give(FreeBlock* block, std::size_t c) noexcept {
+void shared_give(FreeBlock* block, std::size_t c, Cache to) noexcept {
   if (c >= class_count) {
     std::free(block);
     return;
   }
   const std::lock_guard lock(shared.mutex);
-  block->next = shared.head[c];
-  shared.head[c] = block;
+  FreeBlock*& head = shared.head[static_cast<std::size_t>(to)][c];
+  block->next = head;
+  head = block;
   shared.cached += static_cast<std::int64_t>(bytes_of(c));
   poison(block, bytes_of(c));
 }
 
 void list_this_thread() { static thread_local AtThreadEnd at_end; }
 
-void* slow_take(std::size_t bytes, std::size_t c) {
-  if (!local.listed && !local.dead) list_this_thread();
-  if (c < class_count)
-    if (FreeBlock* block = shared_take(c)) return block;
-  const std::size_t size = c < class_count ? bytes_of(c) : (bytes + 63) / 64 * 64;
+namespace {
+void* system_take(std::size_t size) {
   local.ledger.system_allocations.add(1);
   void* block = std::aligned_alloc(64, size);
   if (!block) {
@@ -94,6 +93,25 @@ void* slow_take(std::size_t bytes, std::size_t c) {
   }
   if (!block) throw std::bad_alloc();
   return block;
+}
+}  // namespace
+
+void* slow_take(std::size_t bytes, std::size_t c, Cache from) {
+  if (!local.listed && !local.dead) list_this_thread();
+  if (c < class_count)
+    if (FreeBlock* block = shared_take(c, from)) return block;
+  if (c >= class_count || from == Cache::common)
+    return system_take(c < class_count ? bytes_of(c) : (bytes + 63) / 64 * 64);
+  // What one thread of a parallel region needs, each will: the others, who may take part only steps later, find theirs
+  // in the cache. One thread grows it at a time, so that not all of them do it for all.
+  const std::lock_guard one(shared.growing);
+  if (FreeBlock* block = shared_take(c, from)) return block;
+  void* const own = system_take(bytes_of(c));
+  try {
+    for (int i = 1; i < context().team; ++i) shared_give(new (system_take(bytes_of(c))) FreeBlock{nullptr}, c, from);
+  } catch (const std::bad_alloc&) {  // then they must do without
+  }
+  return own;
 }
 
 }  // namespace pool
@@ -136,12 +154,13 @@ void reset_peak() {
 
 void trim() {
   const std::lock_guard lock(shared.mutex);
-  for (auto& head : shared.head)
-    while (pool::FreeBlock* block = head) {
-      pool::unpoison(block, sizeof(pool::FreeBlock));
-      head = block->next;
-      std::free(block);
-    }
+  for (auto& cache : shared.head)
+    for (pool::FreeBlock*& head : cache)
+      while (pool::FreeBlock* block = head) {
+        pool::unpoison(block, sizeof(pool::FreeBlock));
+        head = block->next;
+        std::free(block);
+      }
   shared.cached = 0;
 }
 

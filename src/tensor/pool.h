@@ -90,25 +90,28 @@ extern constinit thread_local ThreadPool local;  // no destructor: no guard on a
 
 /// Enters the thread into the list of all, and its end into the runtime's.
 [[gnu::noinline]] void list_this_thread();
-/// From the shared cache or the system. Throws std::bad_alloc.
-[[gnu::noinline]] void* slow_take(std::size_t bytes, std::size_t c);
-void shared_give(FreeBlock* block, std::size_t c) noexcept;
+/// The caches that threads share: of what overflows or outlives a thread's list, and of what parallel regions work in,
+/// which nothing else may use up.
+enum class Cache : std::uint8_t { common, region };
+/// From a shared cache or the system. Throws std::bad_alloc.
+[[gnu::noinline]] void* slow_take(std::size_t bytes, std::size_t c, Cache from);
+void shared_give(FreeBlock* block, std::size_t c, Cache to) noexcept;
 
 }  // namespace pool
 
-/// A block of at least `bytes` bytes. Throws std::bad_alloc.
-inline void* pool_take(std::size_t bytes) {
+/// A block of at least `bytes` bytes; `region`: from the cache of parallel regions. Throws std::bad_alloc.
+inline void* pool_take(std::size_t bytes, bool region = false) {
   using namespace pool;
   const std::size_t c = class_of(bytes);
   void* block = nullptr;
-  if (c < local_classes && local.head[c]) [[likely]] {
+  if (c < local_classes && local.head[c] && !region) [[likely]] {
     FreeBlock* head = local.head[c];
     unpoison(head, sizeof(FreeBlock));
     local.head[c] = head->next;
     --local.count[c];
     block = head;
   } else {
-    block = slow_take(bytes, c);
+    block = slow_take(bytes, c, region ? Cache::region : Cache::common);
   }
 #ifdef EVERYO_POISON
   if (c < class_count) poison(block, bytes_of(c));
@@ -117,18 +120,18 @@ inline void* pool_take(std::size_t bytes) {
   return block;
 }
 
-/// `bytes` as it was taken.
-inline void pool_give(void* block, std::size_t bytes) noexcept {
+/// `bytes` and `region` as it was taken.
+inline void pool_give(void* block, std::size_t bytes, bool region = false) noexcept {
   using namespace pool;
   const std::size_t c = class_of(bytes);
   unpoison(block, sizeof(FreeBlock));
   auto* freed = new (block) FreeBlock{nullptr};
-  if (c < local_classes && local.count[c] < local_limit && local.listed && !local.dead) [[likely]] {
+  if (c < local_classes && local.count[c] < local_limit && local.listed && !local.dead && !region) [[likely]] {
     freed->next = local.head[c];
     local.head[c] = freed;
     ++local.count[c];
   } else {
-    shared_give(freed, c);
+    shared_give(freed, c, region ? Cache::region : Cache::common);
     return;
   }
   poison(block, bytes_of(c));

@@ -66,13 +66,34 @@ TEST(ParallelFor, RunsSmallCountsOnTheCaller) {
 TEST(ParallelFor, UsesSeveralThreads) {
   const ThreadLimit limit(3);
   std::vector<std::thread::id> ids(3);
+  std::atomic<int> started = 0;
   parallel_for(3, 1, [&](std::int64_t begin, std::int64_t) {
     ids[static_cast<std::size_t>(begin)] = std::this_thread::get_id();
     EXPECT_TRUE(in_parallel());
+    // A thread may take every block that nobody else has taken: keep it until all three are there, or for a minute.
+    ++started;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (started < 3 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   });
   EXPECT_NE(ids[0], ids[1]);
   EXPECT_NE(ids[1], ids[2]);
+  EXPECT_NE(ids[0], ids[2]);
   EXPECT_FALSE(in_parallel());
+}
+
+TEST(ParallelFor, OneSlowBlockHoldsUpNoOther) {
+  const ThreadLimit limit(2);
+  std::atomic<int> done = 0;
+  bool others_done = false;
+  parallel_for(100, 1, [&](std::int64_t begin, std::int64_t) {
+    if (begin == 0) {  // the first of one run: the other thread does the rest of it
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+      while (done < 99 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      others_done = done == 99;
+    }
+    ++done;
+  });
+  EXPECT_TRUE(others_done);
 }
 
 TEST(ParallelFor, RunsNestedCallsInPlace) {
@@ -111,6 +132,16 @@ TEST(ParallelFor, ObeysTheThreadLimit) {
     EXPECT_EQ(max_threads(), 5);
   }
   EXPECT_GE(max_threads(), 1);
+}
+
+TEST(ParallelFor, ManyRegionsInARowLoseNoBlock) {
+  for (const int threads : {2, 3, 8}) {
+    const ThreadLimit limit(threads);
+    std::vector<int> sums(64);
+    for (int round = 0; round < 5000; ++round)
+      parallel_for(64, 1, [&](std::int64_t begin, std::int64_t) { ++sums[static_cast<std::size_t>(begin)]; });
+    EXPECT_EQ(sums, std::vector<int>(64, 5000)) << threads;
+  }
 }
 
 // A child of a process that has run parallel work runs parallel work of its own.
