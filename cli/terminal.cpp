@@ -40,7 +40,7 @@ std::string duration(double seconds) {
   const auto total = static_cast<std::int64_t>(std::ceil(seconds));
   if (total >= 3600) return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
   if (total >= 60) return fmt::format("{} min {:02} s", total / 60, total % 60);
-  return fmt::format("{} s", total);
+  return seconds < 1 ? "<1 s" : fmt::format("{} s", total);
 }
 
 Progress::Progress() {

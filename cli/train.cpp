@@ -126,7 +126,10 @@ int train(const Common& common, const Choices& choices) {
                        {"test_accuracy", test.accuracy}});
   fmt::print("held-out accuracy {:.2f} %, loss {:.4f} on {} samples, after {:.2f} s of training\n", 100 * test.accuracy,
              test.loss, test.samples, result.seconds);
-  if (out) fmt::print("saved in {}\n", choices.out);
+  if (out)
+    fmt::print("saved in {}\n", choices.out);
+  else
+    fmt::print("not saved; --out FOLDER keeps the model\n");
   if (common.json)
     print_json({{"test_accuracy", test.accuracy},
                 {"test_loss", test.loss},

@@ -24,3 +24,4 @@
 #include "everyo/tensor.h"
 #include "everyo/train.h"
 #include "everyo/verify.h"
+#include "everyo/window.h"

@@ -200,6 +200,7 @@ EVERYO_API Tensor reshape(const Tensor& x, std::span<const std::int64_t> sizes);
 inline Tensor reshape(const Tensor& x, std::initializer_list<std::int64_t> sizes) {
   return reshape(x, std::span(sizes.begin(), sizes.size()));
 }
+/// All axes from `start_axis` on as one: from 0 on the batch, too; 1 keeps it, as the module Flatten does.
 EVERYO_API Tensor flatten(const Tensor& x, std::int64_t start_axis = 0);
 EVERYO_API Tensor squeeze(const Tensor& x, std::int64_t axis);
 EVERYO_API Tensor expand_dims(const Tensor& x, std::int64_t axis);

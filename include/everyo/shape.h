@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,8 @@ class Shape {
 
 /// As Python prints a tuple: "()", "(3,)", "(2, 3)".
 EVERYO_API std::string to_string(const Shape& shape);
+
+EVERYO_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// A dimension's index in 0..rank-1 from one that may be negative. Throws ShapeError "[op] axis … out of range …".
 EVERYO_API std::int64_t axis_of(std::string_view op, std::int64_t axis, std::int64_t rank);

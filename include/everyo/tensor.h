@@ -159,6 +159,10 @@ class EVERYO_API Tensor {
   Ref<Body> body_;
 };
 
+/// "float32 (2, 3) [1, 2, 3, 4, 5, 6]": dtype, shape, and the first values row by row.
+EVERYO_API std::string to_string(const Tensor& tensor);
+EVERYO_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
 /// How a gradient slot's memory relates to the whole gradient (sharding).
 enum class Layout : std::uint8_t { replicated, shard, partial };
 

@@ -58,8 +58,8 @@ struct Evaluation {
 
 /// Trains one model with one optimizer. It refers to both, and to nothing else between calls.
 ///
-///     Trainer trainer(model, optimizer, [](const Tensor& p, const Tensor& y) { return cross_entropy(p, y); }, {.epochs
-///     = 20}); trainer.fit(loader);
+///     const auto loss = [](const Tensor& prediction, const Tensor& labels) { return cross_entropy(prediction, labels);
+///     }; Trainer trainer(model, optimizer, loss, {.epochs = 20}); trainer.fit(loader);
 class EVERYO_API Trainer {
  public:
   /// Throws ValueError for epochs below 1 ("epochs") or a clip_norm that is not above 0 ("gradient_clip").

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <ostream>
+
 #include "everyo/error.h"
 
 namespace everyo::inline v1 {
@@ -19,6 +21,8 @@ void Shape::too_many_elements() { throw ShapeError("[shape] more than 2^59 eleme
 std::string to_string(const Shape& shape) {
   return fmt::format("({}{})", fmt::join(shape.sizes(), ", "), shape.rank() == 1 ? "," : "");
 }
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
 
 std::int64_t axis_of(std::string_view op, std::int64_t axis, std::int64_t rank) {
   if (axis < -rank || axis >= rank) {

@@ -44,8 +44,9 @@ Tensor Conv2D::forward(const Tensor& x, Activation activation) const {
   if (x.defined() && x.shape()[3] != channels) [[unlikely]]
     throw ShapeError(
         fmt::format("[Conv2D] x has shape {}; its last dimension must be {} channel(s), the layer's "
-                    "in_channels",
-                    to_string(x.shape()), channels));
+                    "in_channels{}",
+                    to_string(x.shape()), channels,
+                    x.shape()[1] == channels ? "; channels come last here: transpose(x, {0, 2, 3, 1})" : ""));
   Conv2dOptions options = options_;
   options.activation = activation;
   if (bias) return conv2d(x, weight, *bias, options);

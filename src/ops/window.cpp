@@ -53,7 +53,7 @@ Padding::Padding(std::string_view word) {
   if (lower == "same") {
     kind = Kind::same;
   } else if (lower != "valid") {
-    throw ShapeError(fmt::format("Unknown padding '{}'; it is 'valid', 'same' or a number of cells", word));
+    throw ShapeError(fmt::format("[padding] Unknown padding '{}'; it is 'valid', 'same' or a number of cells", word));
   }
 }
 

@@ -31,7 +31,10 @@ void Optimizer::add_group(const std::vector<Tensor>& parameters) {
 
 void Optimizer::check_not_empty() const {
   if (parameters_.empty())
-    throw StateError(fmt::format("[{}] there are no parameters to train; give model.parameters()", name()));
+    throw StateError(
+        fmt::format("[{}] there are no parameters to train; give model.parameters(), of a model whose "
+                    "visit(Visitor&) names its layers",
+                    name()));
 }
 
 std::size_t Optimizer::known_group(std::size_t group) const {

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <ostream>
 
 #include "base/thread_context.h"
 #include "tensor/pool.h"
@@ -163,6 +165,21 @@ std::vector<double> Tensor::to_vector() const {
   });
   return values;
 }
+
+std::string to_string(const Tensor& tensor) {
+  constexpr std::size_t most = 16;
+  if (!tensor.defined()) return "undefined";
+  std::string text = fmt::format("{} {}", name_of(tensor.dtype()), to_string(tensor.shape()));
+  if (tensor.is_meta()) return text + " meta";
+  std::vector<std::string> values;
+  visit_dtype(tensor.dtype(), [&]<class T>() {
+    for (const T element : tensor.data<T>().first(std::min(most, static_cast<std::size_t>(tensor.size()))))
+      values.push_back(fmt::format("{}", widen(element)));
+  });
+  const bool more = static_cast<std::size_t>(tensor.size()) > most;
+  return fmt::format("{} [{}{}]", text, fmt::join(values, ", "), more ? ", …" : "");
+}
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << to_string(tensor); }
 
 void Tensor::assign(const Tensor& value) const {
   if (value.shape() != shape())

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "everyo/events.h"
+#include "everyo/logging.h"
 #include "everyo/ops.h"
 #include "everyo/train.h"
 
@@ -138,6 +139,11 @@ void Trainer::report_bad_loss(const Tensor& loss, const Batch& batch) {
 TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const EpochCallback& epoch_end) {
   const ModeScope mode(model_, true);
   const Scoped<&Context::seed> seed(config_.seed);
+  if (loader.epoch() >= config_.epochs)
+    log(LogLevel::warning,
+        fmt::format("[Trainer] nothing to train: the loader stands at epoch {} of {}; raise epochs, or "
+                    "loader.seek(0)",
+                    loader.epoch(), config_.epochs));
   TrainResult result;
   const Clock::time_point run_start = Clock::now();
   const auto samples_of_run =
