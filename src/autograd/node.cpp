@@ -274,6 +274,9 @@ Target Backward::target(std::size_t input) const {
   const Edge& edge = node_.edges()[input];
   if (edge.none() || !edge.to_leaf() || input >= 64) return {};
   Body* body = edge.leaf();
+  // One leaf as two inputs: the engine adds up what both give.
+  for (const Edge& other : node_.edges())
+    if (&other != &edge && !other.none() && other.to_leaf() && other.leaf() == body) return {};
   GradSlot& slot = slot_of(body);
   auto [value, full] = accumulator(slot, *body->leaf, edge.use());
   prepare(value, full, slot.external && &value == &slot.value, {body->dtype, body->shape});

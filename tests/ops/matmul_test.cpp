@@ -191,5 +191,21 @@ TEST(MatmulOp, KnowsItsShapeCostAndLowering) {
   EXPECT_EQ(lowered[0].spec, out[0]);
 }
 
+TEST(MatmulOp, OneLeafMayBeBothOperands) {
+  const Tensor w = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  w.set_requires_grad();
+  for (const double times : {1, 2}) {  // the second adds to what is there
+    sum(matmul(w, w)).backward();
+    EXPECT_EQ(w.grad().to_vector(), (std::vector<double>{7 * times, 11 * times, 9 * times, 13 * times}));
+  }
+  w.zero_grad();
+  sum(linear(w, w)).backward();
+  EXPECT_EQ(w.grad().to_vector(), (std::vector<double>{7, 11, 9, 13}));
+  const Tensor a = Tensor::ones({1, 1, 1, 1});
+  a.set_requires_grad();
+  conv2d(a, a).backward();
+  EXPECT_EQ(a.grad().item(), 2);
+}
+
 }  // namespace
 }  // namespace everyo
