@@ -32,20 +32,26 @@ RunConfig read_config(const std::filesystem::path& folder) {
         fmt::format("{} is no folder; give the folder that 'everyo train --out' wrote", folder.string()),
         everyo::ErrorKind::file_not_found);
   const std::filesystem::path path = folder / "config.json";
-  std::ifstream file(path);
-  if (!file)
+  if (!std::filesystem::is_regular_file(path, ignored))
     throw everyo::FileError(
-        fmt::format("{} not found or not readable; a folder without it holds no whole run, so train "
-                    "again with --out",
+        fmt::format("{} not found, or no file; a folder without it holds no whole run, so train again "
+                    "with --out",
                     path.string()),
         everyo::ErrorKind::file_not_found);
+  std::ifstream file(path);
+  if (!file) throw everyo::FileError(fmt::format("{} is not readable", path.string()));
+  const auto damaged = [&](std::string_view what) {
+    return everyo::FileError(fmt::format("{} is damaged: {}; train again with --out", path.string(), what));
+  };
   try {
     const nlohmann::json config = nlohmann::json::parse(file);
     const nlohmann::json& model = config.at("model");
+    for (const char* key : {"inputs", "classes"})
+      if (!model.at(key).is_number_integer()) throw damaged(fmt::format("model.{} is no whole number", key));
     return {model.at("name").get<std::string>(), model.at("inputs").get<std::int64_t>(),
             model.at("classes").get<std::int64_t>(), config.at("digest").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
-    throw everyo::FileError(fmt::format("{} is damaged: {}; train again with --out", path.string(), error.what()));
+    throw damaged(error.what());
   }
 }
 
@@ -55,8 +61,8 @@ std::unique_ptr<everyo::ModuleBase> load_model(const std::filesystem::path& fold
   const std::string where = (folder / "config.json").string();
   const std::vector<std::string> known = everyo::model_names();
   if (std::find(known.begin(), known.end(), config.model) == known.end())
-    throw everyo::FileError(fmt::format("{} names the model '{}', which is unknown; known: {}", where, config.model,
-                                        fmt::join(known, ", ")));
+    throw everyo::FileError(fmt::format("{} names the model {}, which is unknown; known: {}", where,
+                                        nlohmann::json(config.model).dump(-1, ' ', true), fmt::join(known, ", ")));
   if (config.inputs != inputs || config.classes != classes)
     throw everyo::FileError(fmt::format("{} is of a model of {} inputs and {} classes, and the data has {} and {}; "
                                         "evaluate on what the model was trained for",

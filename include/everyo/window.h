@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -31,6 +32,8 @@ struct EVERYO_API Padding {
   Padding() = default;
   /// The same on all four sides.
   Padding(std::int64_t cells) : top(cells), bottom(cells), left(cells), right(cells) {}  // NOLINT: `.padding = 1`
+  Padding(int cells) : Padding(std::int64_t{cells}) {}  // NOLINT: a literal 0 is a null pointer as well
+  Padding(std::nullptr_t) = delete;
   Padding(std::int64_t at_top, std::int64_t at_bottom, std::int64_t at_left, std::int64_t at_right)
       : top(at_top), bottom(at_bottom), left(at_left), right(at_right) {}
   /// "valid" or "same", in any case. Throws ShapeError "Unknown padding".

@@ -22,17 +22,17 @@ template <class T>
 HWY_INLINE WideVec<T> sum_of(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t down, std::int64_t right,
                              std::int64_t lanes) {
   if (rows == 2 && columns == 2)
-    return hn::Add(hn::Add(load_lanes(x, lanes), load_lanes(x + right, lanes)),
-                   hn::Add(load_lanes(x + down, lanes), load_lanes(x + down + right, lanes)));
+    return hn::Add(hn::Add(load_channels(x, lanes), load_channels(x + right, lanes)),
+                   hn::Add(load_channels(x + down, lanes), load_channels(x + down + right, lanes)));
   const auto zero = hn::Zero(WideTag<T>());
   auto total = zero;
   for (std::int64_t i = 0; i < rows;) {
     auto of_rows = zero;
     for (const std::int64_t end = std::min(i + block, rows); i < end; ++i) {
       for (std::int64_t j = 0; j < columns;) {
-        auto of_columns = load_lanes(x + i * down + j * right, lanes);
+        auto of_columns = load_channels(x + i * down + j * right, lanes);
         for (const std::int64_t stop = std::min(j + block, columns); ++j < stop;)
-          of_columns = hn::Add(of_columns, load_lanes(x + i * down + j * right, lanes));
+          of_columns = hn::Add(of_columns, load_channels(x + i * down + j * right, lanes));
         of_rows = hn::Add(of_rows, of_columns);
       }
     }
@@ -60,7 +60,7 @@ void forward_rows(const PoolShape& s, bool count_padding, std::int64_t begin, st
       for (std::int64_t k = 0; k < c; k += lanes_of<T>) {
         const std::int64_t lanes = std::min(lanes_of<T>, c - k);
         const auto sum = sum_of(lines + columns.first * c + k, rows.count, columns.count, line, c, lanes);
-        store_lanes(hn::Div(sum, count), out + k, lanes);
+        store_channels(hn::Div(sum, count), out + k, lanes);
       }
     }
   }
@@ -78,23 +78,23 @@ void backward_rows(const PoolShape& s, bool count_padding, std::int64_t begin, s
     spread(
         s, begin, end, grad_x, share_of,
         [&](WideVec<T> share, std::int64_t at, std::int64_t lanes)
-            HWY_ATTR { return hn::Mul(load_lanes(grad + at, lanes), share); },
+            HWY_ATTR { return hn::Mul(load_channels(grad + at, lanes), share); },
         [](WideVec<T> v, std::int64_t) HWY_ATTR { return v; });
   else
     gather(s, begin, end, grad_x,
            [&](std::int64_t oh, std::int64_t ow, std::int64_t at, std::int64_t lanes, std::int64_t)
-               HWY_ATTR { return hn::Mul(load_lanes(grad + at, lanes), share_of(oh, ow)); });
+               HWY_ATTR { return hn::Mul(load_channels(grad + at, lanes), share_of(oh, ow)); });
 }
 
 void AveragePool(DType dtype, const PoolShape& s, bool count_padding, std::int64_t begin, std::int64_t end,
                  const void* x, void* y) {
-  with_type(dtype, [&]<class T>(T) {
+  with_element(dtype, [&]<class T>(T) {
     forward_rows(s, count_padding, begin, end, static_cast<const T*>(x), static_cast<T*>(y));
   });
 }
 void AveragePoolBackward(DType dtype, const PoolShape& s, bool count_padding, std::int64_t begin, std::int64_t end,
                          const void* grad, void* grad_x) {
-  with_type(dtype, [&]<class T>(T) {
+  with_element(dtype, [&]<class T>(T) {
     backward_rows(s, count_padding, begin, end, static_cast<const T*>(grad), static_cast<T*>(grad_x));
   });
 }

@@ -44,7 +44,7 @@ class Terms {
   /// f(i, c, group) for channel c of each sample, the i-th in all.
   template <class F>
   void for_each(F&& f) const {
-    const std::int64_t size = layout_.channels / layout_.groups;
+    const std::int64_t size = layout_.channels / std::max<std::int64_t>(layout_.groups, 1);
     for (std::int64_t s = 0, i = 0; s < layout_.samples; ++s)
       for (std::int64_t c = 0; c < layout_.channels; ++c, ++i) f(i, c, s * layout_.groups + c / size);
   }
@@ -63,7 +63,8 @@ ChannelLayout channels_of(const NormLayout& layout) { return {layout.samples, la
 
 // A group's moments from its channels', [samples, channels].
 void merge_channels(const NormLayout& layout, const double* mean, const double* variance, double* moments) {
-  const std::int64_t size = layout.channels / layout.groups, groups = layout.samples * layout.groups;
+  const std::int64_t size = layout.channels / std::max<std::int64_t>(layout.groups, 1),
+                     groups = layout.samples * layout.groups;
   for (std::int64_t g = 0; g < groups; ++g) {
     double total = 0, spread = 0;
     for (std::int64_t c = g * size; c < (g + 1) * size; ++c) total += mean[c];
@@ -147,7 +148,7 @@ void channel_norm_backward(const ChannelNorm& norm, const double* moments, bool 
     total[group] += terms.weight()[c] * sum[i];
     total_product[group] += terms.weight()[c] * product[i];
   });
-  const double n = static_cast<double>(layout.rows * (layout.channels / layout.groups));
+  const double n = static_cast<double>(layout.rows * (layout.channels / std::max<std::int64_t>(layout.groups, 1)));
   terms.for_each([&](std::int64_t i, std::int64_t, std::int64_t group) {
     const double inverse = terms.inverse(group);
     slopes.data()[i] = -inverse * inverse * inverse * total_product[group] / n;

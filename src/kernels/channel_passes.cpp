@@ -30,7 +30,7 @@ struct Cut {
     const std::int64_t c = layout.channels;
     if (c <= narrow_channels) {
       const std::int64_t whole = 16 / std::gcd<std::int64_t>(c, 16);  // makes the width a multiple of 16
-      group = whole * ceil_div(64, whole * c);
+      group = std::min(whole * ceil_div(64, whole * c), std::max<std::int64_t>(1, layout.rows));
     }
     width = group * c;
     rows = layout.rows / group;

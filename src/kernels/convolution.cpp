@@ -103,8 +103,12 @@ class PackedWeight {
  public:
   PackedWeight(const VendorConvolution& convolution, DType dtype, const void* weight)
       : packed_(packed_weight_size(convolution)) {
-    const Floats floats(dtype, weight, convolution.problem.weight_size());
-    pack_weight(convolution, floats.data(), packed_.data());
+    if (dtype == float32) {
+      pack_weight(convolution, static_cast<const float*>(weight), packed_.data());
+    } else {
+      const Floats floats(dtype, weight, convolution.problem.weight_size());
+      pack_weight(convolution, floats.data(), packed_.data());
+    }
   }
   [[nodiscard]] const float* data() const noexcept { return packed_.data(); }
 
@@ -184,7 +188,7 @@ void convolution_data_gradient(const ConvolutionProblem& p, const void* weight, 
 void convolution_weight_gradient(const ConvolutionProblem& p, const void* x, const void* dy, void* grad_weight,
                                  bool accumulate) {
   if (p.weight_size() == 0) return;
-  if (p.images * p.image_size() * p.result_size() == 0) {
+  if (p.images == 0 || p.image_size() == 0 || p.result_size() == 0) {
     if (!accumulate) zero(p, grad_weight, p.weight_size());
     return;
   }

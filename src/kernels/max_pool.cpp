@@ -94,17 +94,17 @@ void forward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, cons
       for (std::int64_t k = 0; k < c; k += lanes_of<T>) {
         const std::int64_t lanes = std::min(lanes_of<T>, c - k);
         const T* const p = corner + k;
-        Best<T> best{load_lanes(p, lanes), hn::Set(d, static_cast<Wide<T>>(first))};
+        Best<T> best{load_channels(p, lanes), hn::Set(d, static_cast<Wide<T>>(first))};
         if (two_by_two) {
-          challenge<keeps>(best, load_lanes(p + right, lanes), first + 1);
-          challenge<keeps>(best, load_lanes(p + down, lanes), first + s.width.window);
-          challenge<keeps>(best, load_lanes(p + down + right, lanes), first + s.width.window + 1);
+          challenge<keeps>(best, load_channels(p + right, lanes), first + 1);
+          challenge<keeps>(best, load_channels(p + down, lanes), first + s.width.window);
+          challenge<keeps>(best, load_channels(p + down + right, lanes), first + s.width.window + 1);
         } else {
           for (std::int64_t i = 0; i < rows.count; ++i)
             for (std::int64_t j = i == 0 ? 1 : 0; j < columns.count; ++j)
-              challenge<keeps>(best, load_lanes(p + i * down + j * right, lanes), first + i * s.width.window + j);
+              challenge<keeps>(best, load_channels(p + i * down + j * right, lanes), first + i * s.width.window + j);
         }
-        store_lanes(best.value, y + at + k, lanes);
+        store_channels(best.value, y + at + k, lanes);
         if constexpr (keeps) store_winner<T>(best.winner, winners + at + k, lanes);
       }
     }
@@ -120,7 +120,7 @@ void backward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, con
     return hn::IfThenElseZero(hn::Eq(g.winner, hn::Set(d, static_cast<Wide<T>>(tap))), g.value);
   };
   const auto gradient = [&](std::int64_t at, std::int64_t lanes) HWY_ATTR {
-    return Best<T>{load_lanes(grad + at, lanes), load_winner<T>(winners + at, lanes)};
+    return Best<T>{load_channels(grad + at, lanes), load_winner<T>(winners + at, lanes)};
   };
   if (s.tiled())
     spread(
@@ -134,7 +134,7 @@ void backward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, con
 
 void MaxPool(DType dtype, const PoolShape& s, std::int64_t begin, std::int64_t end, const void* x, void* y,
              void* winners) {
-  with_type(dtype, [&]<class T>(T) {
+  with_element(dtype, [&]<class T>(T) {
     const T* const from = static_cast<const T*>(x);
     T* const to = static_cast<T*>(y);
     if (winners == nullptr)
@@ -148,7 +148,7 @@ void MaxPool(DType dtype, const PoolShape& s, std::int64_t begin, std::int64_t e
 
 void MaxPoolBackward(DType dtype, const PoolShape& s, std::int64_t begin, std::int64_t end, const void* winners,
                      const void* grad, void* grad_x) {
-  with_type(dtype, [&]<class T>(T) {
+  with_element(dtype, [&]<class T>(T) {
     const T* const g = static_cast<const T*>(grad);
     T* const to = static_cast<T*>(grad_x);
     if (winner_dtype(s.height.window * s.width.window) == uint8)

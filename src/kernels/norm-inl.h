@@ -40,10 +40,10 @@ constexpr Wide<T> rounds_to_zero() {
   return 0;
 }
 
-/// ReLU; a NaN stays.
+/// ReLU of what is then rounded: a value that becomes -0 stays one, and a NaN.
 template <class T>
 HWY_INLINE WideVec<T> cut(WideVec<T> y) {
-  return hn::IfThenZeroElse(hn::Lt(y, hn::Zero(WideTag<T>())), y);
+  return hn::IfThenZeroElse(hn::Lt(y, hn::Set(WideTag<T>(), -rounds_to_zero<T>())), y);
 }
 /// What of the gradient comes through the ReLU that stored y.
 template <class T>

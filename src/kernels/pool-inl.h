@@ -20,11 +20,11 @@ inline constexpr std::int64_t lanes_of = static_cast<std::int64_t>(hn::MaxLanes(
 
 /// The `lanes` elements from x on, zeros behind them.
 template <class T>
-HWY_INLINE WideVec<T> load_lanes(const T* x, std::int64_t lanes) {
+HWY_INLINE WideVec<T> load_channels(const T* x, std::int64_t lanes) {
   return lanes == lanes_of<T> ? load(x) : load_part(x, static_cast<std::size_t>(lanes));
 }
 template <class T>
-HWY_INLINE void store_lanes(WideVec<T> v, T* x, std::int64_t lanes) {
+HWY_INLINE void store_channels(WideVec<T> v, T* x, std::int64_t lanes) {
   if (lanes == lanes_of<T>)
     store(v, x);
   else
@@ -33,7 +33,7 @@ HWY_INLINE void store_lanes(WideVec<T> v, T* x, std::int64_t lanes) {
 
 /// f of a value of the element type.
 template <class F>
-HWY_INLINE void with_type(DType dtype, F&& f) {
+HWY_INLINE void with_element(DType dtype, F&& f) {
   switch (dtype) {
     case DType::float64: return f(double{});
     case DType::float16: return f(Float16{});
@@ -67,7 +67,7 @@ HWY_INLINE void spread(const PoolShape& s, std::int64_t begin, std::int64_t end,
           const auto v = value(window, at + k, lanes);
           for (std::int64_t r = i; r < i_end; ++r)
             for (std::int64_t q = j; q < j_end; ++q)
-              store_lanes(share(v, r * s.width.window + q), corner + r * line + q * c + k, lanes);
+              store_channels(share(v, r * s.width.window + q), corner + r * line + q * c + k, lanes);
         }
       };
       if (rows.count * columns.count <= 16) {
@@ -109,7 +109,7 @@ HWY_INLINE void gather(const PoolShape& s, std::int64_t begin, std::int64_t end,
             sum = hn::Add(sum, term(oh, ow, at, lanes, tap_row * s.width.window + tap_column));
           }
         }
-        store_lanes(sum, cell + k, lanes);
+        store_channels(sum, cell + k, lanes);
       }
     }
   }

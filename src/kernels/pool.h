@@ -71,7 +71,8 @@ struct PoolShape {
   [[nodiscard]] std::int64_t backward_rows() const noexcept { return batch * (tiled() ? height.output : height.input); }
   /// Rows of one block of parallel work.
   [[nodiscard]] std::int64_t forward_grain() const noexcept {
-    return rows_of(std::max(height.window * width.window * width.output, rows_under_one() * width.input));
+    return rows_of(std::max(std::min(height.window, height.input) * std::min(width.window, width.input) * width.output,
+                            rows_under_one() * width.input));
   }
   [[nodiscard]] std::int64_t backward_grain() const noexcept {
     return rows_of(tiled() ? rows_under_one() * width.input : width.input);

@@ -5,22 +5,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include "everyo/ops.h"
+
 namespace everyo::inline v1 {
 namespace {
 
-// The class of each row; NaN is not larger than anything, so a row of NaN counts as class 0.
+// The class of each row, as argmax has it.
 std::vector<double> classes_of(const char* op, const Tensor& t, const char* side) {
   const Shape& shape = t.shape();
-  std::vector<double> values = t.to_vector();
-  if (shape.rank() == 1 || (shape.rank() == 2 && shape[1] == 1)) return values;
+  if (shape.rank() == 1 || (shape.rank() == 2 && shape[1] == 1)) return t.to_vector();
   if (shape.rank() != 2 || shape[1] == 0)
     throw ShapeError(fmt::format("[{}] {} has shape {}; it must be scores (batch, classes) or classes (batch,)", op,
                                  side, to_string(shape)));
-  std::vector<double> classes;
-  const auto width = shape[1];
-  for (auto row = values.begin(); row != values.end(); row += width)
-    classes.push_back(static_cast<double>(std::max_element(row, row + width) - row));
-  return classes;
+  const NoGrad no_grad;
+  return argmax(t, 1).to_vector();
 }
 
 struct Classes {

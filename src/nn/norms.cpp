@@ -14,7 +14,11 @@ void make_affine(std::optional<Parameter>& weight, std::optional<Parameter>& bia
   bias.emplace(shape, Init{.seed = 0});
 }
 
-Tensor tensor_of(const std::optional<Parameter>& parameter) { return parameter ? parameter->tensor() : Tensor(); }
+Tensor tensor_of(const std::optional<Parameter>& parameter) {
+  if (!parameter) return {};
+  if (!parameter->tensor().defined()) throw StateError("[norm] the layer was moved from; use the one it was moved to");
+  return parameter->tensor();
+}
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "everyo/ops.h"
 #include "kernels/convolution.h"
 #include "kernels/unary.h"
@@ -38,7 +40,7 @@ void require_groups(const Shape& x, const Shape& weight, std::int64_t groups) {
     refuse(x, weight,
            fmt::format("{} groups do not divide {} channel(s) into {} output(s); both must be multiples of groups",
                        groups, x[3], weight[3]));
-  if (x[3] == weight[2] * groups) return;
+  if (x[3] / groups == weight[2]) return;
   refuse(
       x, weight,
       fmt::format("the image has {} channel(s), the kernel expects {}{}; give the image that many", x[3],
@@ -76,7 +78,9 @@ Specs infer(const Inputs& in, const Conv2dAttrs& attrs) {
 
 ConvolutionProblem problem_of(const Spec& x, const Shape& weight, const Conv2dAttrs& attrs) {
   const auto axis = [](const WindowAxis& a) -> kernels::ConvolutionAxis {
-    return {a.input, a.window, a.stride, a.dilation, a.before, a.after, a.output};
+    // A stride beyond the padded image moves no window; oneDNN counts in 32 bits.
+    const std::int64_t stride = std::min(a.stride, std::max<std::int64_t>(a.input + a.before + a.after, 1));
+    return {a.input, a.window, stride, a.dilation, a.before, a.after, a.output};
   };
   const WindowAxes axes = axes_of(x.shape, weight, attrs);
   return {x.dtype, x.shape[0], x.shape[3], weight[3], attrs.groups, axis(axes.height), axis(axes.width)};

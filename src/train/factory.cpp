@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "everyo/train.h"
@@ -20,7 +21,9 @@ std::unique_ptr<ModuleBase> make_mlp(const ModelOptions& options) {
 }
 
 std::unique_ptr<ModuleBase> make_cnn(const ModelOptions& options) {
-  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(options.inputs)));
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  const auto side =
+      static_cast<std::int64_t>(std::sqrt(static_cast<double>(std::clamp<std::int64_t>(options.inputs, 0, most))));
   if (side < 4 || side * side != options.inputs)
     throw ValueError(
         fmt::format("[make_model] cnn takes square images of 4 by 4 pixels or more, not {} inputs", options.inputs));

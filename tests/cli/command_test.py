@@ -327,7 +327,7 @@ class Evaluate(unittest.TestCase):
     def test_models_that_do_not_fit(self):
         self.change_config(lambda config: config["model"].update(name="resnet"))
         message = self.failure_of(self.run_folder)
-        self.assertIn("names the model 'resnet'", message)
+        self.assertIn('names the model "resnet"', message)
         self.assertIn("known: mlp", message)
         self.change_config(lambda config: config["model"].update(name="mlp", classes=10**15))
         self.assertIn("64 inputs and 1000000000000000 classes, and the data has 64 and 10", self.failure_of(self.run_folder))

@@ -146,5 +146,20 @@ TEST(BatchNorm, LowersToOneScaleAndShift) {
   EXPECT_THAT(with_x, ElementsAre("Mul", "Add"));
 }
 
+TEST(BatchNorm, TakesNoChannels) {
+  const Tensor x = Tensor::zeros({4, 0});
+  EXPECT_EQ(batch_norm(x).y.shape(), (Shape{4, 0}));
+  EXPECT_EQ(batch_norm(x, Tensor::zeros({0}), Tensor::zeros({0}), {}, {}).shape(), (Shape{4, 0}));
+}
+
+TEST(BatchNorm, FusedReluHasTheCompositionsZeros) {
+  const Tensor x = cast(Tensor::from<float>({-1, 1}, {2, 1}), float16), mean = Tensor::zeros({1}),
+               one = Tensor::ones({1}), tiny = Tensor::full({1}, 1e-8);
+  const Tensor fused = batch_norm(x, mean, one, tiny, {}, {.activation = Activation::relu});
+  const Tensor plain = relu(batch_norm(x, mean, one, tiny, {}));
+  EXPECT_EQ(fused.data<Float16>()[0], plain.data<Float16>()[0]);
+  EXPECT_EQ(fused.data<Float16>()[1], plain.data<Float16>()[1]);
+}
+
 }  // namespace
 }  // namespace everyo

@@ -45,6 +45,13 @@ TEST(Window, CeilModeAddsAWindowThatStartsInTheImage) {
   EXPECT_EQ(axis(3, 2, {.stride = 2, .padding = 1, .ceil_mode = true}), (Axis{2, 1, 1}));
 }
 
+TEST(Window, PaddingIsAnyNumberOrAWord) {
+  EXPECT_EQ(axis(7, 3, {.padding = 0}), (Axis{5, 0, 0}));
+  EXPECT_EQ(axis(7, 3, {.padding = 1}), (Axis{7, 1, 1}));
+  EXPECT_EQ(axis(7, 3, {.padding = std::int64_t{1}}), (Axis{7, 1, 1}));
+  static_assert(!std::is_constructible_v<Padding, std::nullptr_t>);
+}
+
 TEST(Window, HeightAndWidthAreSeparate) {
   const WindowAxes axes =
       window_axes("pool", 8, 5, {2, 3}, {.stride = {2, 1}, .padding = Padding(1, 0, 0, 2), .dilation = {3, 1}});
