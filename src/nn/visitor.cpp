@@ -3,16 +3,13 @@
 #include "everyo/nn/module.h"
 
 namespace everyo::inline v1 {
-namespace {
 
-// FNV-1a, never 0: that is the outermost module's.
-std::uint64_t hash_of(std::string_view name) {
+// FNV-1a; 0 is the outermost module's.
+std::uint64_t module_name_hash(std::string_view name) noexcept {
   std::uint64_t hash = 14695981039346656037u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash == 0 ? 1 : hash;
 }
-
-}  // namespace
 
 Visitor::~Visitor() = default;
 
@@ -45,7 +42,7 @@ Visitor& Visitor::operator()(std::string_view name, ModuleBase& member) {
   if (!same_path) {
     member.path_ = above_ + path_;
     member.name_begin_ = name_begin;
-    member.name_hash_ = hash_of(local);
+    member.name_hash_ = module_name_hash(local);
   }
   const std::uint64_t hash = path_hash_below(owner_, member.name_hash_);
   if (member.path_hash_ != hash) member.path_hash_ = hash;

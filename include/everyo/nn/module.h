@@ -123,6 +123,8 @@ class EVERYO_API ModuleBase {
   mutable std::atomic<Naming> naming_{Naming::none};
 };
 
+/// Hash of a module's name within its parent; never 0.
+EVERYO_API std::uint64_t module_name_hash(std::string_view name) noexcept;
 /// Hash of a module's path from its parent's and its own name's hash; 0 for an outermost module.
 constexpr std::uint64_t path_hash_below(std::uint64_t parent, std::uint64_t name_hash) noexcept {
   if (name_hash == 0) return parent;

@@ -1,0 +1,21 @@
+#include "common.h"
+
+NB_MODULE(_core, m) {
+  using namespace everyo::python;
+  m.doc() = "The native part of everyo: tensors, ops, autograd, optimizers, files.";
+  m.attr("__version__") = EVERYO_VERSION;
+  bind_errors(m);
+  nb::class_<PyTensor> tensor = bind_tensor(m);
+  bind_convert(m, tensor);
+  bind_arithmetic(m, tensor);
+  bind_ops(m, tensor);
+  bind_layers(m);
+  bind_autograd(m, tensor);
+  bind_random(m);
+  bind_optim(m);
+  bind_nn(m);
+  bind_io(m);
+  bind_data(m);
+  bind_profile(m);
+  bind_verify(m);
+}

@@ -1,0 +1,344 @@
+#include <array>
+
+#include "common.h"
+
+// Ops of one tensor, reductions, shapes, and creation: each is a function, many also a method.
+namespace everyo::python {
+namespace {
+
+using Unary = Tensor (*)(const Tensor&);
+using Reduction1 = Tensor (*)(const Tensor&, const Axes&, bool);
+
+Tensor run(Unary op, const Tensor& x) {
+  return without_gil(x.size(), [&] { return op(x); });
+}
+
+struct Named {
+  const char* name;
+  Unary op;
+  const char* text;
+  bool method;
+};
+constexpr std::array<Named, 9> elementwise{{
+    {"exp", exp, "e ** a.", true},
+    {"log", log, "Natural logarithm.", true},
+    {"sqrt", sqrt, "Square root; the gradient's denominator is at least 1e-12.", true},
+    {"abs", abs, "Absolute value; gradient 0 at 0.", true},
+    {"relu", relu, "max(a, 0); gradient 0 at 0.", false},
+    {"sigmoid", sigmoid, "1 / (1 + exp(-a)).", false},
+    {"tanh", tanh, "Hyperbolic tangent.", false},
+    {"gelu", gelu, "a times the normal distribution function, exact.", false},
+    {"silu", silu, "a sigmoid(a).", false},
+}};
+struct NamedReduction {
+  const char* name;
+  Reduction1 op;
+  const char* text;
+};
+constexpr std::array<NamedReduction, 5> reductions{{
+    {"sum", sum, "Sum over axes, all without `axis`; truth values and integers sum to int64."},
+    {"mean", mean, "Mean over axes."},
+    {"max", max, "Largest over axes; ties split the gradient equally."},
+    {"min", min, "Smallest over axes; ties split the gradient equally."},
+    {"variance", variance, "Population variance over axes."},
+}};
+
+Tensor reduce(Reduction1 op, const Tensor& x, nb::handle axis, bool keepdims) {
+  const Axes axes = axes_in(axis);
+  if (!axis.is_none() && axes.empty()) return x;  // as NumPy: no axis is reduced
+  return without_gil(x.size(), [&] { return op(x, axes, keepdims); });
+}
+
+nb::object arg_extreme(const Tensor& x, nb::handle axis, bool largest) {
+  const NoGrad no_grad;
+  Tensor keys = largest ? x : negative(x.dtype() == uint8 || x.dtype() == boolean ? cast(x, int64) : x);
+  if (largest && x.dtype() == boolean) keys = cast(x, uint8);
+  const Tensor places = axis.is_none() ? argmax(flatten(keys)) : argmax(keys, axes_in(axis).at(0));
+  return array_copy(places).attr("__getitem__")(nb::tuple());
+}
+
+Tensor transposed(const Tensor& x, nb::handle axes) { return transpose(x, axes_in(axes)); }
+
+Tensor clipped(const Tensor& x, nb::handle low, nb::handle high) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const double from = low.is_none() ? -infinity : number_in(low), to = high.is_none() ? infinity : number_in(high);
+  return without_gil(x.size(), [&] { return clip(x, from, to); });
+}
+
+std::vector<Tensor> tensors_in(nb::handle list) {
+  std::vector<Tensor> tensors;
+  for (const nb::handle each : list) tensors.push_back(as_tensor(each));
+  return tensors;
+}
+
+Tensor made(Tensor value, nb::handle device, bool requires_grad) {
+  check_device(device);
+  if (requires_grad) value.set_requires_grad();
+  return value;
+}
+
+void bind_unary(nb::module_& m, nb::class_<PyTensor>& tensor) {
+  for (const Named& each : elementwise) {
+    const Unary op = each.op;
+    m.def(
+        each.name, [op](TensorLike a) { return wrap(run(op, as_tensor(a))); }, "a"_a,
+        nb::sig((std::string("def ") + each.name + "(a: TensorLike) -> Tensor").c_str()), each.text);
+    if (each.method)
+      tensor.def(
+          each.name, [op](const PyTensor& t) { return wrap(run(op, t.value)); },
+          nb::sig((std::string("def ") + each.name + "(self) -> Tensor").c_str()), each.text);
+  }
+  constexpr const char* clip_text = "Into [low, high], None for no bound; the gradient passes on the closed interval.";
+  m.def(
+      "clip", [](TensorLike a, nb::handle low, nb::handle high) { return wrap(clipped(as_tensor(a), low, high)); },
+      "a"_a, "low"_a, "high"_a,
+      nb::sig("def clip(a: TensorLike, low: typing.Optional[float], high: typing.Optional[float]) -> Tensor"),
+      clip_text);
+  tensor.def(
+      "clip", [](const PyTensor& t, nb::handle low, nb::handle high) { return wrap(clipped(t.value, low, high)); },
+      "low"_a, "high"_a, nb::sig("def clip(self, low: typing.Optional[float], high: typing.Optional[float]) -> Tensor"),
+      clip_text);
+  m.def(
+      "where",
+      [](TensorLike condition, nb::handle a, nb::handle b) {
+        Tensor which = as_tensor(condition.object, {}, Integers::stay);
+        if (which.dtype() != boolean) which = not_equal(which, Tensor::scalar(0, which.dtype()));
+        const auto side = [](nb::handle x, nb::handle other) {
+          if (is_number(x)) return weak_scalar(x, is_tensor(other) ? tensor_in(other).dtype() : float32);
+          return as_tensor(x);
+        };
+        const Tensor yes = side(a, b), no = side(b, a);
+        return wrap(without_gil(which.size(), [&] { return where(which, yes, no); }));
+      },
+      "condition"_a, "a"_a, "b"_a, nb::sig("def where(condition: TensorLike, a: TensorLike, b: TensorLike) -> Tensor"),
+      "a where the condition holds, else b; all three broadcast.");
+}
+
+void bind_reductions(nb::module_& m, nb::class_<PyTensor>& tensor) {
+  constexpr const char* arguments =
+      "axis: typing.Union[int, collections.abc.Sequence[int], None] = None, "
+      "keepdims: bool = False) -> Tensor";
+  for (const NamedReduction& each : reductions) {
+    const Reduction1 op = each.op;
+    m.def(
+        each.name,
+        [op](TensorLike a, nb::handle axis, bool keepdims) { return wrap(reduce(op, as_tensor(a), axis, keepdims)); },
+        "a"_a, "axis"_a = nb::none(), "keepdims"_a = false,
+        nb::sig((std::string("def ") + each.name + "(a: TensorLike, " + arguments).c_str()), each.text);
+    tensor.def(
+        each.name,
+        [op](const PyTensor& t, nb::handle axis, bool keepdims) { return wrap(reduce(op, t.value, axis, keepdims)); },
+        "axis"_a = nb::none(), "keepdims"_a = false,
+        nb::sig((std::string("def ") + each.name + "(self, " + arguments).c_str()), each.text);
+  }
+  tensor
+      .def(
+          "argmax", [](const PyTensor& t, nb::handle axis) { return arg_extreme(t.value, axis, true); },
+          "axis"_a = nb::none(),
+          nb::sig("def argmax(self, axis: typing.Optional[int] = None) -> numpy.typing.NDArray[numpy.int64]"),
+          "Places of the first largest along an axis, or in the flattened tensor.")
+      .def(
+          "argmin", [](const PyTensor& t, nb::handle axis) { return arg_extreme(t.value, axis, false); },
+          "axis"_a = nb::none(),
+          nb::sig("def argmin(self, axis: typing.Optional[int] = None) -> numpy.typing.NDArray[numpy.int64]"),
+          "Places of the first smallest along an axis, or in the flattened tensor.");
+  const auto along = [&](const char* name, Tensor (*op)(const Tensor&, std::int64_t), const char* text) {
+    m.def(
+        name,
+        [op](TensorLike a, std::int64_t axis) {
+          const Tensor x = as_tensor(a);
+          return wrap(without_gil(x.size(), [&] { return op(x, axis); }));
+        },
+        "a"_a, "axis"_a = -1,
+        nb::sig((std::string("def ") + name + "(a: TensorLike, axis: int = -1) -> Tensor").c_str()), text);
+  };
+  along("softmax", softmax, "exp(a) over its sum along an axis, shifted by the largest.");
+  along("log_softmax", log_softmax, "log(softmax(a)).");
+}
+
+void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
+  // -1 stands for one size, so sizes stay a list here.
+  const auto sizes_in = [](nb::handle sizes) { return axes_in(sizes); };
+  m.def(
+      "reshape", [=](TensorLike a, nb::handle shape) { return wrap(reshape(as_tensor(a), sizes_in(shape))); }, "a"_a,
+      "shape"_a,
+      nb::sig("def reshape(a: TensorLike, shape: typing.Union[int, collections.abc.Sequence[int]]) -> Tensor"),
+      "The same elements in another shape; one size may be -1.");
+  tensor.def(
+      "reshape",
+      [=](const PyTensor& t, const nb::args& shape) {
+        const bool one = shape.size() == 1;
+        return wrap(reshape(t.value, sizes_in(one ? nb::handle(shape[0]) : nb::handle(shape))));
+      },
+      "shape"_a, nb::sig("def reshape(self, *shape: typing.Union[int, collections.abc.Sequence[int]]) -> Tensor"),
+      "The same elements in another shape, reshape(2, 3) or reshape((2, 3)); one size may be -1.");
+  m.def(
+      "transpose", [](TensorLike a, nb::handle axes) { return wrap(transposed(as_tensor(a), axes)); }, "a"_a,
+      "axes"_a = nb::none(),
+      nb::sig("def transpose(a: TensorLike, axes: typing.Optional[collections.abc.Sequence[int]] = None) -> Tensor"),
+      "Permutes the axes; reverses them without `axes`.");
+  tensor.def(
+      "transpose",
+      [](const PyTensor& t, const nb::args& axes) {
+        if (axes.size() == 1) return wrap(transposed(t.value, axes[0]));
+        return wrap(transposed(t.value, axes));
+      },
+      "axes"_a, nb::sig("def transpose(self, *axes: typing.Union[int, collections.abc.Sequence[int], None]) -> Tensor"),
+      "Permutes the axes; reverses them without any.");
+  tensor.def_prop_ro(
+      "T", [](const PyTensor& t) { return wrap(transpose(t.value)); }, nb::sig("def T(self) -> Tensor"),
+      "The axes reversed.");
+  m.def(
+      "flatten", [](TensorLike a, std::int64_t start) { return wrap(flatten(as_tensor(a), start)); }, "a"_a,
+      "start_dim"_a = 0, nb::sig("def flatten(a: TensorLike, start_dim: int = 0) -> Tensor"),
+      "Joins the axes from start_dim on.");
+  tensor.def(
+      "flatten", [](const PyTensor& t, std::int64_t start) { return wrap(flatten(t.value, start)); }, "start_dim"_a = 0,
+      nb::sig("def flatten(self, start_dim: int = 0) -> Tensor"), "Joins the axes from start_dim on.");
+  m.def(
+      "squeeze", [](TensorLike a, std::int64_t axis) { return wrap(squeeze(as_tensor(a), axis)); }, "a"_a, "axis"_a,
+      nb::sig("def squeeze(a: TensorLike, axis: int) -> Tensor"), "Drops an axis of size 1.");
+  m.def(
+      "expand_dims", [](TensorLike a, std::int64_t axis) { return wrap(expand_dims(as_tensor(a), axis)); }, "a"_a,
+      "axis"_a, nb::sig("def expand_dims(a: TensorLike, axis: int) -> Tensor"), "Adds an axis of size 1.");
+  m.def(
+      "broadcast_to", [](TensorLike a, nb::handle shape) { return wrap(broadcast_to(as_tensor(a), shape_in(shape))); },
+      "a"_a, "shape"_a,
+      nb::sig("def broadcast_to(a: TensorLike, shape: typing.Union[int, collections.abc.Sequence[int]]) -> Tensor"),
+      "Repeats axes of size 1 to a shape.");
+  m.def(
+      "concatenate", [](nb::handle list, std::int64_t axis) { return wrap(concatenate(tensors_in(list), axis)); },
+      "tensors"_a, "axis"_a = 0,
+      nb::sig("def concatenate(tensors: collections.abc.Sequence[TensorLike], axis: int = 0) -> Tensor"),
+      "Joins tensors along an axis they have.");
+  m.def(
+      "stack", [](nb::handle list, std::int64_t axis) { return wrap(stack(tensors_in(list), axis)); }, "tensors"_a,
+      "axis"_a = 0, nb::sig("def stack(tensors: collections.abc.Sequence[TensorLike], axis: int = 0) -> Tensor"),
+      "Joins tensors of one shape along a new axis.");
+  m.def(
+      "slice_", [](TensorLike a, nb::handle key) { return wrap(index(as_tensor(a), key)); }, "a"_a, "key"_a,
+      nb::sig("def slice_(a: TensorLike, key: typing.Any) -> Tensor"), "a[key].");
+  m.def(
+      "take",
+      [](TensorLike a, TensorLike indices, std::int64_t axis) {
+        return wrap(take(as_tensor(a), as_labels(indices), axis));
+      },
+      "a"_a, "indices"_a, "axis"_a = 0,
+      nb::sig("def take(a: TensorLike, indices: TensorLike, axis: int = 0) -> Tensor"),
+      "Rows of a along an axis; indices' dimensions [..] stand in place of it. Gradients touch the rows used.");
+  m.def(
+      "one_hot",
+      [](TensorLike indices, std::int64_t classes, DTypeLike dtype) {
+        return wrap(one_hot(flatten(as_labels(indices)), classes, dtype_in(dtype).value_or(float32)));
+      },
+      "indices"_a, "num_classes"_a, nb::kw_only(), "dtype"_a = nb::none(),
+      nb::sig("def one_hot(indices: TensorLike, num_classes: int, *, dtype: DTypeLike = None) -> Tensor"),
+      "Indices, flattened, as rows [n, num_classes] of 0 and 1.");
+  m.def(
+      "cast", [](TensorLike a, DTypeLike dtype) { return wrap(as_tensor(a.object, dtype_in(dtype), Integers::stay)); },
+      "a"_a, "dtype"_a, nb::sig("def cast(a: TensorLike, dtype: DTypeLike) -> Tensor"), "The values in another dtype.");
+}
+
+void bind_creation(nb::module_& m) {
+  constexpr const char* options =
+      "dtype: DTypeLike = None, device: typing.Any = 'cpu', requires_grad: bool = False) -> Tensor";
+  const auto filled = [&](const char* name, double value, const char* text) {
+    m.def(
+        name,
+        [value](const nb::args& shape, DTypeLike dtype, nb::handle device, bool requires_grad) {
+          return wrap(
+              made(Tensor::full(shape_in(shape), value, dtype_in(dtype).value_or(float32)), device, requires_grad));
+        },
+        "shape"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu", "requires_grad"_a = false,
+        nb::sig((std::string("def ") + name + "(*shape: typing.Union[int, collections.abc.Sequence[int]], " + options)
+                    .c_str()),
+        text);
+  };
+  filled("zeros", 0, "Zeros of a shape, zeros(2, 3) or zeros((2, 3)).");
+  filled("ones", 1, "Ones of a shape, ones(2, 3) or ones((2, 3)).");
+  m.def(
+      "full",
+      [](nb::handle shape, nb::handle value, DTypeLike dtype, nb::handle device, bool requires_grad) {
+        return wrap(made(Tensor::full(shape_in(shape), number_in(value), dtype_in(dtype).value_or(float32)), device,
+                         requires_grad));
+      },
+      "shape"_a, "value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu", "requires_grad"_a = false,
+      nb::sig(
+          (std::string("def full(shape: typing.Union[int, collections.abc.Sequence[int]], value: float, *, ") + options)
+              .c_str()),
+      "One value everywhere.");
+  const auto like = [&](const char* name, double value, const char* text) {
+    m.def(
+        name,
+        [value](TensorLike reference, DTypeLike dtype, bool requires_grad) {
+          const Tensor as = as_tensor(reference);
+          return wrap(
+              made(Tensor::full(as.shape(), value, dtype_in(dtype).value_or(as.dtype())), nb::none(), requires_grad));
+        },
+        "reference"_a, nb::kw_only(), "dtype"_a = nb::none(), "requires_grad"_a = false,
+        nb::sig((std::string("def ") + name +
+                 "(reference: TensorLike, *, dtype: DTypeLike = None, requires_grad: bool = False) -> Tensor")
+                    .c_str()),
+        text);
+  };
+  like("zeros_like", 0, "Zeros of another's shape and dtype.");
+  like("ones_like", 1, "Ones of another's shape and dtype.");
+  // Sequences are NumPy's to the bit.
+  const auto from_numpy = [](const char* function, const nb::tuple& arguments, DTypeLike dtype) {
+    const nb::object array = nb::module_::import_("numpy").attr(function)(*arguments);
+    return as_tensor(array, dtype_in(dtype).value_or(float32));
+  };
+  m.def(
+      "arange",
+      [=](nb::handle start, nb::handle stop, nb::handle step, DTypeLike dtype, nb::handle device, bool requires_grad) {
+        const nb::tuple range = stop.is_none() ? nb::make_tuple(0, start, step) : nb::make_tuple(start, stop, step);
+        return wrap(made(from_numpy("arange", range, dtype), device, requires_grad));
+      },
+      "start"_a, "stop"_a = nb::none(), "step"_a = 1.0, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu",
+      "requires_grad"_a = false,
+      nb::sig((std::string("def arange(start: float, stop: typing.Optional[float] = None, step: float = 1.0, *, ") +
+               options)
+                  .c_str()),
+      "start, start + step, .. below stop; from 0 with one argument.");
+  m.def(
+      "linspace",
+      [=](double start, double stop, std::int64_t num, DTypeLike dtype, nb::handle device, bool requires_grad) {
+        return wrap(made(from_numpy("linspace", nb::make_tuple(start, stop, num), dtype), device, requires_grad));
+      },
+      "start"_a, "stop"_a, "num"_a = 50, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu",
+      "requires_grad"_a = false,
+      nb::sig((std::string("def linspace(start: float, stop: float, num: int = 50, *, ") + options).c_str()),
+      "num values from start to stop, both included.");
+  m.def(
+      "eye",
+      [=](std::int64_t n, std::optional<std::int64_t> columns, DTypeLike dtype, nb::handle device, bool requires_grad) {
+        const nb::tuple sizes = nb::make_tuple(n, columns.value_or(n));
+        return wrap(made(from_numpy("eye", sizes, dtype), device, requires_grad));
+      },
+      "n"_a, "m"_a = nb::none(), nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu", "requires_grad"_a = false,
+      nb::sig((std::string("def eye(n: int, m: typing.Optional[int] = None, *, ") + options).c_str()),
+      "Ones on the diagonal, [n, m].");
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& m, nb::class_<PyTensor>& tensor) {
+  bind_unary(m, tensor);
+  bind_reductions(m, tensor);
+  bind_shapes(m, tensor);
+  bind_creation(m);
+  const auto bind_product = [&](const char* name) {
+    tensor.def(
+        name,
+        [](const PyTensor& t, TensorLike other) {
+          const Tensor y = as_tensor(other);
+          return wrap(without_gil(t.value.size() + y.size(), [&] { return matmul(t.value, y); }));
+        },
+        "other"_a, nb::sig((std::string("def ") + name + "(self, other: TensorLike) -> Tensor").c_str()),
+        "matmul(self, other).");
+  };
+  bind_product("matmul");
+  bind_product("dot");
+}
+
+}  // namespace everyo::python
