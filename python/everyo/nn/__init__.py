@@ -1,0 +1,62 @@
+"""Modules: layers, containers, losses, and where their first values come from."""
+
+from everyo.nn import initialization
+from everyo.nn.activations import LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
+from everyo.nn.container import Sequential
+from everyo.nn.layers import AvgPool2D, Conv2D, Dropout, Flatten, Linear, MaxPool2D
+from everyo.nn.losses import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    Loss,
+    MAELoss,
+    MSELoss,
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    mae_loss,
+    mse_loss,
+)
+from everyo.nn.module import MODULE_REGISTRY, LoadReport, Module, get_module_class, register_module
+from everyo.nn.normalization import BatchNorm1D, BatchNorm2D, LayerNorm
+from everyo.nn.parameter import Parameter
+from everyo.nn.weights import load_arrays, load_torch_weights, save_arrays
+
+__all__ = [
+    "AvgPool2D",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "BatchNorm1D",
+    "BatchNorm2D",
+    "Conv2D",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Flatten",
+    "LayerNorm",
+    "Linear",
+    "LoadReport",
+    "LogSoftmax",
+    "Loss",
+    "MAELoss",
+    "MODULE_REGISTRY",
+    "MSELoss",
+    "MaxPool2D",
+    "Module",
+    "Parameter",
+    "ReLU",
+    "Sequential",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "get_module_class",
+    "initialization",
+    "load_arrays",
+    "load_torch_weights",
+    "mae_loss",
+    "mse_loss",
+    "register_module",
+    "save_arrays",
+]

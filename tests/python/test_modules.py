@@ -1,0 +1,312 @@
+"""What every module does: names, state, modes, configurations. Layers' own values are in test_layers.py."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import everyo as eo
+from everyo import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, seed=0):
+        super().__init__()
+        self.linear = nn.Linear(width, width, seed=seed)
+        self.scale = nn.Parameter(np.ones(width, np.float32))
+        self.register_buffer("count", np.zeros((), np.int64))
+
+    def forward(self, x):
+        return eo.relu(self.linear(x)) * self.scale
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(4, 4, seed=1)
+        self.offset = nn.Parameter(np.zeros(4, np.float32))
+        self.blocks = [Block(4, seed=2), Block(4, seed=3)]
+        self.size = 4
+
+    def forward(self, x):
+        x = self.stem(x) + self.offset
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+NET_PARAMETERS = [
+    "offset",
+    "stem.weight",
+    "stem.bias",
+    "blocks.0.scale",
+    "blocks.0.linear.weight",
+    "blocks.0.linear.bias",
+    "blocks.1.scale",
+    "blocks.1.linear.weight",
+    "blocks.1.linear.bias",
+]
+
+
+def test_names_are_own_first_then_children():
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == NET_PARAMETERS
+    assert [name for name, _ in net.named_buffers()] == ["blocks.0.count", "blocks.1.count"]
+    assert [name for name, _ in net.named_modules()] == [
+        "",
+        "stem",
+        "blocks.0",
+        "blocks.0.linear",
+        "blocks.1",
+        "blocks.1.linear",
+    ]
+    assert [name for name, _ in net.named_parameters("net")][:2] == ["net.offset", "net.stem.weight"]
+    assert list(net.state_dict()) == NET_PARAMETERS + ["blocks.0.count", "blocks.1.count"]
+    assert next(iter(net.state_dict("net"))) == "net.offset"
+    assert isinstance(net.parameters(), list) and net.num_parameters() == 4 + 20 + 2 * 24
+    net.offset.requires_grad = False
+    assert net.num_parameters(trainable_only=True) == net.num_parameters() - 4
+    assert all(isinstance(array, np.ndarray) for array in net.buffers())
+
+
+def test_sequential_keys():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.BatchNorm1D(2), nn.Linear(2, 1, bias=False))
+    assert list(model.state_dict()) == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+        "3.weight",
+        "2.running_mean",
+        "2.running_var",
+        "2.num_batches_tracked",
+    ]
+    assert len(model) == 4 and model.layers[1] is model[1] and list(model)[3] is model[3] and model[-1] is model[3]
+    assert model.append(nn.Sigmoid()) is model and len(model.layers) == 5
+    model.layers[0] = nn.Linear(3, 2, bias=False)
+    assert "0.bias" not in model.state_dict()
+    for wrong in (lambda: nn.Sequential(3), lambda: model.append("x")):
+        with pytest.raises(TypeError, match="Module instances"):
+            wrong()
+    with pytest.raises(AttributeError, match="layers"):
+        model.layers = []
+
+
+def test_Y10_TiedModulesAreCountedOnce():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(3, 3, seed=0)
+            self.second = self.first
+            self.third = nn.Linear(3, 3, seed=1)
+            self.third.weight = self.first.weight
+            self.both = [self.first, self.third]
+
+        def forward(self, x):
+            return self.third(self.second(self.first(x)))
+
+    net = Tied()
+    assert [name for name, _ in net.named_parameters()] == ["first.weight", "first.bias", "third.bias"]
+    assert net.num_parameters() == 15 and list(net.state_dict()) == ["first.weight", "first.bias", "third.bias"]
+    before = net.first.weight.numpy()
+    optimizer = eo.optim.SGD(net.parameters(), lr=0.1)
+    net(np.ones((2, 3), np.float32)).sum().backward()
+    gradient = net.first.weight.grad.copy()
+    optimizer.step()
+    assert np.allclose(net.first.weight.numpy(), before - 0.1 * gradient, rtol=1e-6)  # once; float32 rounding
+    twin = copy.deepcopy(net)
+    assert (
+        twin.second is twin.first
+        and twin.third.weight is twin.first.weight
+        and twin.first.weight is not net.first.weight
+    )
+    state = net.state_dict()
+    state["second.weight"] = state["first.weight"]  # under another of its names
+    net.load_state_dict(state)
+    del state["first.weight"]
+    net.load_state_dict(state)
+    state["third.weight"] = state["second.weight"] + 1
+    with pytest.raises(eo.EveryOSerializationError, match="different values"):
+        net.load_state_dict(state)
+
+
+def test_a_module_that_holds_itself_is_walked_once():
+    net = Net()
+    net.again = net
+    assert [name for name, _ in net.named_parameters()] == NET_PARAMETERS
+
+
+def test_lists_may_grow_and_attributes_be_replaced():
+    net = Net()
+    net.blocks.append(Block(4))
+    assert "blocks.2.scale" in net.state_dict()
+    net.stem = nn.Linear(4, 4, bias=False)
+    assert "stem.bias" not in net.state_dict()
+    net.offset = None
+    assert net.offset is None and "offset" not in net.state_dict()
+    del net.stem
+    assert "stem.weight" not in net.state_dict() and not hasattr(net, "stem")
+    net.pair = (nn.Parameter(np.ones(1, np.float32)), nn.Linear(1, 1))
+    assert "pair.0" in net.state_dict() and "pair.1.weight" in net.state_dict()
+
+
+def test_buffers_are_assigned_by_name():
+    block = Block(2)
+    block.count = block.count + 3
+    assert block.state_dict()["count"] == 3 and block.buffers()[0] is block.count
+    block.register_buffer("table", [[1.0, 2.0]])
+    assert block.table.shape == (1, 2) and "table" in block.state_dict()
+
+
+def test_assigning_before_init_says_so():
+    class Hasty(nn.Module):
+        def __init__(self, what):
+            if what == "buffer":
+                self.register_buffer("table", np.zeros(1))
+            self.part = {"parameter": lambda: nn.Parameter(np.zeros(1)), "module": nn.ReLU}[what]()
+
+    for what in ("parameter", "module", "buffer"):
+        with pytest.raises(eo.EveryOError, match="super"):
+            Hasty(what)
+
+
+def test_forward_must_be_defined():
+    with pytest.raises(NotImplementedError, match="forward"):
+        nn.Module()(eo.ones(1))
+
+
+def test_modes_reach_all_below():
+    net = Net()
+    assert net.training and net.eval() is net
+    assert not any(module.training for _, module in net.named_modules())
+    net.blocks[0].train()
+    assert net.blocks[0].linear.training and not net.blocks[1].training
+    assert net.train() is net and all(module.training for _, module in net.named_modules())
+
+
+def test_zero_grad_clears_gradients():
+    net = Net()
+    net(np.ones((2, 4), np.float32)).sum().backward()
+    assert net.stem.weight.grad is not None
+    net.zero_grad()
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_to_knows_devices():
+    net = Net()
+    assert net.to("cpu") is net and net.to(None) is net
+    with pytest.raises(eo.EveryODeviceError, match="Unknown device type"):
+        net.to("abacus")
+
+
+def test_state_is_copied_out_and_in():
+    net, other = Net(), Net()
+    state = net.state_dict()
+    state["offset"][:] = 5
+    assert net.offset.numpy().tolist() == [0] * 4
+    state["blocks.1.count"] = np.array(7)
+    other.load_state_dict(state)
+    assert other.offset.numpy().tolist() == [5] * 4 and other.blocks[1].count == 7
+    assert np.array_equal(other.stem.weight.numpy(), net.stem.weight.numpy())
+    identity = other.offset
+    other.load_state_dict({"offset": eo.zeros(4)}, strict=False)
+    assert other.offset is identity and identity.numpy().tolist() == [0] * 4
+
+
+def test_state_is_converted_to_the_parameters_dtype():
+    model = nn.Linear(2, 1)
+    model.load_state_dict({"weight": np.array([[1.5], [2]], np.float64), "bias": np.array([3])})
+    assert model.weight.dtype == "float32" and model.weight.tolist() == [[1.5], [2]] and model.bias.tolist() == [3]
+
+
+def test_a_state_that_does_not_fit_writes_nothing():
+    net = Net()
+    good = net.state_dict()
+    missing = {name: value for name, value in good.items() if name != "stem.bias"}
+    for state, words in (
+        (missing, "Missing keys: 'stem.bias'"),
+        ({**good, "gone": np.zeros(1)}, "Unexpected keys: 'gone'"),
+        (
+            {**good, "offset": good["offset"] + 1, "stem.weight": np.zeros((2, 4))},
+            r"'stem.weight' expects shape \(4, 4\).*\(2, 4\)",
+        ),
+        (
+            {**good, "offset": good["offset"] + 1, "blocks.0.count": np.zeros(3)},
+            "Buffer 'blocks.0.count' expects shape",
+        ),
+    ):
+        with pytest.raises(eo.EveryOSerializationError, match=words):
+            net.load_state_dict(state)
+        assert net.offset.tolist() == [0] * 4
+    report = net.load_state_dict({**missing, "gone": np.zeros(1)}, strict=False)
+    assert report.missing == ["stem.bias"] and report.unexpected == ["gone"]
+
+
+def test_pickled_and_copied_modules_are_equal_and_apart():
+    net = Net()
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert np.array_equal(twin(x).numpy(), net(x).numpy()) and list(twin.state_dict()) == list(net.state_dict())
+        assert isinstance(twin.offset, nn.Parameter) and twin.offset.requires_grad
+        twin.offset.data = np.ones(4)
+        twin.blocks[0].count += 1
+        assert net.offset.tolist() == [0] * 4 and net.blocks[0].count == 0 and twin.state_dict()["blocks.0.count"] == 1
+
+
+def test_batch_norm_copies_have_their_own_statistics():
+    net = nn.Sequential(nn.BatchNorm1D(2))
+    twin = copy.deepcopy(net)
+    twin(np.array([[1.0, 2.0], [3.0, 6.0]], np.float32))
+    assert net[0].running_mean.tolist() == [0, 0] and twin.state_dict()["0.running_mean"].tolist() != [0, 0]
+
+
+def test_configurations_make_the_same_architecture():
+    model = nn.Sequential(
+        nn.Conv2D(1, 2, (3, 1), stride=2, padding="same", bias=False, seed=0),
+        nn.BatchNorm2D(2, momentum=0.2),
+        nn.ReLU(),
+        nn.MaxPool2D(2, stride=1),
+        nn.AvgPool2D(2, padding=1),
+        nn.Flatten(),
+        nn.Dropout(0.25, seed=3),
+        nn.Linear(4, 3, initializer="xavier_normal", seed=1),
+        nn.LayerNorm((3,), affine=False),
+        nn.Sequential(nn.Tanh(), nn.Sigmoid()),
+        nn.Softmax(1),
+        nn.LogSoftmax(),
+        nn.BatchNorm1D(3, affine=False, track_running_stats=False),
+    )
+    assert "seed" not in repr(model.get_config())
+    twin = nn.Sequential.from_config(model.get_config())
+    assert repr(twin) == repr(model) and twin.get_config() == model.get_config()
+    assert {name: value.shape for name, value in twin.state_dict().items()} == {
+        name: value.shape for name, value in model.state_dict().items()
+    }
+    assert nn.MSELoss.from_config(nn.MSELoss("sum").get_config()).reduction == "sum" and nn.ReLU().get_config() == {}
+
+
+def test_the_registry_knows_classes_by_name():
+    @nn.register_module
+    class Mine(nn.Module):
+        def forward(self, x):
+            return x
+
+    try:
+        assert nn.get_module_class("Mine") is Mine and nn.get_module_class("Linear") is nn.Linear
+        assert isinstance(nn.Sequential.from_config(nn.Sequential(Mine()).get_config())[0], Mine)
+    finally:
+        del nn.MODULE_REGISTRY["Mine"]
+    with pytest.raises(eo.EveryOSerializationError, match="Unknown module type"):
+        nn.get_module_class("Mine")
+
+
+def test_repr_and_summary_show_the_tree():
+    net = Net()
+    text = repr(net)
+    assert text.startswith("Net(\n  (stem): Linear(in_features=4") and "(blocks.1): Block(" in text
+    summary = net.summary()
+    assert f"Total parameters: {net.num_parameters()}" in summary and "blocks.0.linear" in summary
+    rows = [line.split() for line in summary.splitlines()]
+    assert ["(model)", "Net", "4"] in rows and ["stem", "Linear", "20"] in rows
+    assert repr(nn.Parameter(np.zeros(2, np.float32))).startswith("Parameter(")
