@@ -1,0 +1,238 @@
+"""Optimizers: what turns gradients into steps. The native ones update each parameter in one pass over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from everyo import _core
+from everyo._core import (
+    EveryOError,
+    Schedule,
+    Tensor,
+    clip_grad_norm,
+    clip_grad_value,
+    constant_schedule,
+    cosine_schedule,
+    first_nonfinite,
+    step_schedule,
+    warm_up,
+)
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimizer",
+    "Schedule",
+    "Scheduler",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "constant_schedule",
+    "cosine_schedule",
+    "first_nonfinite",
+    "step_schedule",
+    "warm_up",
+]
+
+
+class Optimizer:
+    """Base of optimizers; one of your own defines `step()`, and ends it with `self.step_count += 1`.
+
+    Raises EveryOError "no parameters" and "EveryO tensor", ValueError for a learning rate that is not positive.
+    """
+
+    parameters: list[Tensor]
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
+        name = type(self).__name__
+        self.parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if not self.parameters:
+            raise EveryOError(f"[{name}] there are no parameters; give model.parameters()")
+        for i, parameter in enumerate(self.parameters):
+            if not isinstance(parameter, Tensor):
+                raise EveryOError(
+                    f"[{name}] entry {i} is {type(parameter).__name__}, not an EveryO tensor; give model.parameters()"
+                )
+        self.lr = lr
+        self.step_count = 0
+
+    @property
+    def lr(self) -> float:
+        """Learning rate, positive."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        if not value > 0:
+            raise ValueError(f"[{type(self).__name__}] lr {value} must be positive and finite")
+        self._lr = float(value)
+
+    @property
+    def state(self) -> dict[int, dict[str, Any]]:
+        """Copies of what is kept for each parameter, by its id()."""
+        return {}
+
+    def zero_grad(self) -> None:
+        """Clears all gradients."""
+        for parameter in self.parameters:
+            parameter.zero_grad()
+
+    def step(self) -> None:
+        """One update of every parameter that has a gradient and is not frozen; to be defined by each class."""
+        raise NotImplementedError(f"[Optimizer] {type(self).__name__} does not define step()")
+
+    def get_config(self) -> dict[str, Any]:
+        """The options, by the names of the arguments."""
+        return {"lr": self.lr}
+
+
+class _NativeOptimizer(Optimizer):
+    """An optimizer of the library, and the options it was made with."""
+
+    def __init__(
+        self,
+        kind: type[_core.Optimizer],
+        parameters: Iterable[Tensor],
+        lr: float,
+        options: dict[str, Any],
+        state_dtype: Any,
+    ) -> None:
+        self._native: _core.Optimizer | None = None
+        super().__init__(parameters, lr)
+        make: Any = kind
+        self._native = make(self.parameters, lr, state_dtype=state_dtype, **options)
+        self._options = options
+
+    @property
+    def lr(self) -> float:
+        """Learning rate, positive."""
+        return self._native.lr if self._native is not None else self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        if self._native is None:
+            self._lr = float(value)  # checked by the native one
+        else:
+            self._native.lr = value
+
+    @property
+    def step_count(self) -> int:
+        """Steps taken."""
+        return self._native.step_count if self._native is not None else 0
+
+    @step_count.setter
+    def step_count(self, value: int) -> None:
+        if value:
+            raise AttributeError(f"[{type(self).__name__}] step_count is counted by step(); load_state_dict() sets it")
+
+    def zero_grad(self) -> None:
+        assert self._native is not None
+        self._native.zero_grad()
+
+    def step(self) -> None:
+        """One update of every parameter that has a gradient and is not frozen."""
+        assert self._native is not None
+        self._native.step()
+
+    @property
+    def state(self) -> dict[int, dict[str, Any]]:
+        """Copies of what is kept for each parameter that was stepped, by its id(): its steps, and arrays of its shape."""
+        saved = self.state_dict()["parameters"]
+        entries = ((parameter, saved[str(i)]) for i, parameter in enumerate(self.parameters))
+        return {
+            id(parameter): {key: value for key, value in entry.items() if key != "name"}
+            for parameter, entry in entries
+            if entry["steps"]
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, learning rates and each parameter's arrays, as nested dicts."""
+        assert self._native is not None
+        return self._native.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from what state_dict() gave. Raises EveryOError when it does not fit; nothing is changed then."""
+        assert self._native is not None
+        self._native.load(state)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"lr": self.lr, **self._options}
+
+
+class SGD(_NativeOptimizer):
+    """v = momentum v + g, v = g at first; p -= lr v, with Nesterov p -= lr (g + momentum v). Weight decay joins the gradient.
+
+    Raises ValueError "[0, 1)" for momentum and "Nesterov" without it.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float = 0.01,
+        *,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        state_dtype: str = "float32",
+    ) -> None:
+        options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
+        super().__init__(_core.SGD, parameters, lr, options, state_dtype)
+
+
+class Adam(_NativeOptimizer):
+    """Adam (Kingma and Ba 2015), bias-corrected, eps outside the root; weight decay joins the gradient.
+
+    Moments are float32, or float64 by `state_dtype`. Raises ValueError "beta1", "beta2", "eps".
+    """
+
+    _kind: type[_core.Optimizer] = _core.Adam
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float = 0.001,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        state_dtype: str = "float32",
+    ) -> None:
+        options = {"betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        super().__init__(self._kind, parameters, lr, options, state_dtype)
+
+
+class AdamW(Adam):
+    """Adam with weight decay on the weight itself (Loshchilov and Hutter 2019). Raises as Adam."""
+
+    _kind = _core.AdamW
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float = 0.001,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        state_dtype: str = "float32",
+    ) -> None:
+        super().__init__(
+            parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, state_dtype=state_dtype
+        )
+
+
+class Scheduler(_core.Scheduler):
+    """Applies a schedule to the learning rate that an optimizer was made with: call step() after each of the optimizer's.
+
+    Raises TypeError for an optimizer that is not the library's.
+    """
+
+    def __init__(self, optimizer: Optimizer, schedule: Schedule) -> None:
+        if not isinstance(optimizer, _NativeOptimizer) or optimizer._native is None:
+            raise TypeError(
+                f"[Scheduler] {type(optimizer).__name__} is no SGD, Adam or AdamW; set the lr of your own optimizer instead"
+            )
+        super().__init__(optimizer._native, schedule)
