@@ -1,6 +1,7 @@
 #pragma once
 // All of the library.
 #include "everyo/autograd.h"
+#include "everyo/checkpoint.h"
 #include "everyo/communicator.h"
 #include "everyo/context.h"
 #include "everyo/data.h"

@@ -27,6 +27,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("memory", "storage"), "tensor"),
     **dict.fromkeys(("onnx_graph", "op"), "autograd"),
     **dict.fromkeys(("window",), "ops"),
+    **dict.fromkeys(("checkpoint",), "io"),
 }
 
 # Libraries and instruction sets that only kernels/ may see.
