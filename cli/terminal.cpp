@@ -33,6 +33,7 @@ void note_interrupts() {
   action.sa_handler = [](int) { interrupted = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
 }
 bool was_interrupted() { return interrupted != 0; }
 

@@ -29,7 +29,7 @@ class Progress {
 /// "1 h 02 min", "3 min 05 s", "12 s".
 std::string duration(double seconds);
 
-/// From here on the first SIGINT is noted instead of ending the program; a second one ends it.
+/// From here on the first SIGINT or SIGTERM is noted instead of ending the program; a second one ends it.
 void note_interrupts();
 bool was_interrupted();
 

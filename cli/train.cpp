@@ -2,12 +2,11 @@
 
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/run_folder.h"
 #include "cli/terminal.h"
 #include "everyo/data.h"
 #include "everyo/io.h"
@@ -23,54 +22,59 @@ struct Choices {
   std::int64_t epochs = 30, batch = 32;
   std::uint64_t seed = 0;
   std::optional<double> lr;
+  bool resume = false;
 };
 
-/// The folder of a run. metrics.jsonl grows a line an epoch; model.safetensors, then config.json come at the end, so a
-/// folder with a config.json holds a whole run and one without it the remains of a run that stopped.
-class RunFolder {
- public:
-  explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {
-    std::error_code error;
-    std::filesystem::create_directories(path_, error);
-    if (!error) std::filesystem::remove(path_ / config_name, error);  // of an earlier run
-    if (error) throw everyo::FileError(fmt::format("--out {}: cannot be used: {}", path_.string(), error.message()));
-    metrics_.open(path_ / metrics_name, std::ios::trunc);
-    check(metrics_, metrics_name);
-  }
-  void add_metrics(const nlohmann::json& row) {
-    metrics_ << row.dump() << '\n' << std::flush;
-    check(metrics_, metrics_name);
-  }
-  void save(everyo::ModuleBase& model, const nlohmann::json& config) {
-    everyo::save_safetensors(path_ / "model.safetensors", model.state_dict());
-    const std::filesystem::path unfinished = path_ / fmt::format("{}.part", config_name);
-    std::ofstream file(unfinished, std::ios::trunc);
-    file << config.dump(2) << '\n' << std::flush;
-    check(file, config_name);
-    std::filesystem::rename(unfinished, path_ / config_name);
-  }
-
- private:
-  static constexpr const char *config_name = "config.json", *metrics_name = "metrics.jsonl";
-  void check(const std::ofstream& file, std::string_view name) const {
-    if (!file) throw everyo::FileError(fmt::format("--out {}: {} cannot be written", path_.string(), name));
-  }
-  std::filesystem::path path_;
-  std::ofstream metrics_;
-};
-
-nlohmann::json to_json(const everyo::EpochMetrics& m) {
-  return {{"epoch", m.epoch},
-          {"samples", m.samples},
-          {"loss", m.loss},
-          {"accuracy", m.accuracy},
-          {"learning_rate", m.learning_rate},
-          {"seconds", m.seconds},
-          {"samples_per_second", m.samples_per_second}};
+/// What a run may not change when it is resumed, as its checkpoints keep it.
+everyo::StateTree to_state(const Choices& c) {
+  everyo::StateTree tree;
+  tree["data"] = c.data;
+  tree["model"] = c.model;
+  tree["optimizer"] = c.optimizer;
+  tree["batch"] = c.batch;
+  tree["seed"] = static_cast<std::int64_t>(c.seed);
+  if (c.lr) tree["lr"] = *c.lr;
+  return tree;
 }
 
-int train(const Common& common, const Choices& choices) {
+/// Takes the choices of the run that is resumed; one that was given must be the run's own.
+void take_over(Choices& choices, const everyo::StateTree& run, const CLI::App& app) {
+  const auto take = [&](const char* option, auto& own, const auto& saved) {
+    if (app.get_option(option)->count() > 0 && own != saved)
+      throw UsageError(fmt::format("{} {} is not what the run in {} was begun with, {}; leave it out", option, own,
+                                   choices.out, saved));
+    own = saved;
+  };
+  take("--data", choices.data, run.get<std::string>("data"));
+  take("--model", choices.model, run.get<std::string>("model"));
+  take("--optimizer", choices.optimizer, run.get<std::string>("optimizer"));
+  take("--batch", choices.batch, run.get<std::int64_t>("batch"));
+  take("--seed", choices.seed, static_cast<std::uint64_t>(run.get<std::int64_t>("seed")));
+  const bool with_rate = run.contains("lr");
+  if (choices.lr && (!with_rate || *choices.lr != run.get<double>("lr")))
+    throw UsageError(
+        fmt::format("--lr {} is not what the run in {} was begun with; leave it out", *choices.lr, choices.out));
+  if (with_rate) choices.lr = run.get<double>("lr");
+}
+
+/// The newest whole checkpoint of the run.
+everyo::Checkpoint checkpoint_of(const Choices& choices) {
+  if (choices.out.empty()) throw UsageError("--resume needs --out FOLDER, the folder of the run to go on with");
+  std::optional<everyo::Checkpoint> found = RunFolder::checkpoints(choices.out).load_latest();
+  if (!found)
+    throw everyo::FileError(
+        fmt::format("--resume: {} has no whole checkpoint; train without --resume first", choices.out),
+        everyo::ErrorKind::file_not_found);
+  return *std::move(found);
+}
+
+int train(const Common& common, Choices choices, const CLI::App& app) {
   note_interrupts();
+  std::optional<everyo::Checkpoint> from;
+  if (choices.resume) {
+    from = checkpoint_of(choices);
+    take_over(choices, from->state.at("run"), app);
+  }
   const everyo::Split data = everyo::digits_split();
   const everyo::ModelOptions sizes{.inputs = data.train.features.shape()[1], .classes = 10, .seed = choices.seed};
   const std::unique_ptr<everyo::ModuleBase> model = everyo::make_model(choices.model, sizes);
@@ -81,10 +85,19 @@ int train(const Common& common, const Choices& choices) {
       [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
       {.epochs = choices.epochs, .seed = choices.seed});
   everyo::Loader loader(data.train, {.batch = choices.batch, .shuffle = true, .seed = choices.seed});
+  if (from) trainer.load(from->state.at("trainer"), loader);
   std::optional<RunFolder> out;  // from here on an earlier run's record there is gone
-  if (!choices.out.empty()) out.emplace(choices.out);
+  if (!choices.out.empty()) out.emplace(choices.out, choices.resume, loader.epoch());
+  const auto save = [&](bool always) {
+    if (!out || (!always && !out->is_time())) return;
+    everyo::StateTree state;
+    state["run"] = to_state(choices);
+    state["trainer"] = trainer.state(loader);
+    out->save_checkpoint(state, trainer.steps(), always);
+  };
   fmt::print("{} on {}: {} parameters, {} samples, batch {}, {} with learning rate {:g}\n", choices.model, choices.data,
              model->num_parameters(), data.train.size(), choices.batch, choices.optimizer, optimizer->lr());
+  if (from) fmt::print("resumed from {} at step {}\n", from->folder.string(), from->step);
 
   everyo::TrainResult result;
   {
@@ -96,13 +109,16 @@ int train(const Common& common, const Choices& choices) {
           return !was_interrupted();
         },
         [&](const everyo::EpochMetrics& row) {
-          if (out) out->add_metrics(to_json(row));
+          if (out) out->add_metrics(row);
+          save(false);
         });
   }
   if (result.stopped) {
+    save(true);
     std::fflush(stdout);
-    fmt::print(stderr, "everyo: interrupted in epoch {} of {}; no model was saved\n", loader.epoch() + 1,
-               choices.epochs);
+    const std::string how = out ? fmt::format("go on with: everyo train --resume --out {}", choices.out)
+                                : std::string("nothing was saved; --out FOLDER would have");
+    fmt::print(stderr, "everyo: interrupted in epoch {} of {}; {}\n", loader.epoch() + 1, choices.epochs, how);
     return interrupted;
   }
 
@@ -112,18 +128,19 @@ int train(const Common& common, const Choices& choices) {
         fmt::format("the trained model's loss on the held-out rows is {}; nothing was saved; try a lower learning rate",
                     test.loss));
   const std::string digest = everyo::digest(model->named_parameters());
+  save(true);
   if (out)
-    out->save(*model, {{"everyo_version", EVERYO_VERSION},
-                       {"data", choices.data},
-                       {"model", {{"name", choices.model}, {"inputs", sizes.inputs}, {"classes", sizes.classes}}},
-                       {"epochs", choices.epochs},
-                       {"batch", choices.batch},
-                       {"optimizer", {{"name", choices.optimizer}, {"lr", optimizer->lr()}}},
-                       {"seed", choices.seed},
-                       {"isa", everyo::name_of(everyo::isa())},
-                       {"digest", digest},
-                       {"test_loss", test.loss},
-                       {"test_accuracy", test.accuracy}});
+    out->finish(*model, {{"everyo_version", EVERYO_VERSION},
+                         {"data", choices.data},
+                         {"model", {{"name", choices.model}, {"inputs", sizes.inputs}, {"classes", sizes.classes}}},
+                         {"epochs", choices.epochs},
+                         {"batch", choices.batch},
+                         {"optimizer", {{"name", choices.optimizer}, {"lr", optimizer->lr()}}},
+                         {"seed", choices.seed},
+                         {"isa", everyo::name_of(everyo::isa())},
+                         {"digest", digest},
+                         {"test_loss", test.loss},
+                         {"test_accuracy", test.accuracy}});
   fmt::print("held-out accuracy {:.2f} %, loss {:.4f} on {} samples, after {:.2f} s of training\n", 100 * test.accuracy,
              test.loss, test.samples, result.seconds);
   if (out)
@@ -157,8 +174,9 @@ Command add_train(CLI::App& program, Common& common) {
   app->add_option("--seed", choices->seed, "of weights, order of samples, and dropout")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  app->add_option("--out", choices->out, "folder for model.safetensors, config.json and metrics.jsonl");
-  return {app, [&common, choices] { return train(common, *choices); }};
+  app->add_option("--out", choices->out, "folder for the model, config.json, metrics.jsonl and checkpoints");
+  app->add_flag("--resume", choices->resume, "go on with the run in --out, from its newest checkpoint");
+  return {app, [&common, choices, app] { return train(common, *choices, *app); }};
 }
 
 }  // namespace cli

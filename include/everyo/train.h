@@ -76,6 +76,13 @@ class EVERYO_API Trainer {
   /// back. Throws ValueError without samples ("no batches") or for a batch below 1.
   [[nodiscard]] Evaluation evaluate(const ArrayDataset& data, std::int64_t batch = 256) const;
 
+  /// All that a resumed run needs to go on with the same bits: model, optimizer, steps, the epoch's sums so far, and
+  /// where the loader stands. Between steps; a progress callback may call it.
+  [[nodiscard]] StateTree state(const Loader& loader) const;
+  /// Takes up such a state: `fit` goes on from there. Throws StateError for a state of another model, optimizer or
+  /// order of samples.
+  void load(const StateTree& state, Loader& loader);
+
   /// Steps made so far.
   [[nodiscard]] std::int64_t steps() const noexcept { return step_; }
   [[nodiscard]] const TrainConfig& config() const noexcept { return config_; }
@@ -85,6 +92,18 @@ class EVERYO_API Trainer {
     double loss;
     std::int64_t correct;
   };
+  /// Sums over the epoch's samples so far.
+  struct Totals {
+    double loss = 0;
+    std::int64_t correct = 0, samples = 0;
+    void add(double mean_loss, std::int64_t right, std::int64_t rows) {
+      loss += mean_loss * static_cast<double>(rows);
+      correct += right;
+      samples += rows;
+    }
+    [[nodiscard]] double mean_loss() const { return loss / static_cast<double>(samples); }
+    [[nodiscard]] double accuracy() const { return static_cast<double>(correct) / static_cast<double>(samples); }
+  };
   StepResult step(const Batch& batch);
   [[noreturn]] void report_bad_loss(const Tensor& loss, const Batch& batch);
 
@@ -93,6 +112,7 @@ class EVERYO_API Trainer {
   LossFunction loss_;
   TrainConfig config_;
   std::int64_t step_ = 0;
+  Totals epoch_;
 };
 
 /// The class of each row of `data` by a model that gives logits [N, K]: int64 [N], the first largest of its row. In

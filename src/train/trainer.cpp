@@ -41,19 +41,6 @@ class ModeScope {
   std::vector<std::pair<ModuleBase*, bool>> modes_;
 };
 
-/// Sums of an epoch.
-struct Totals {
-  double loss = 0;
-  std::int64_t correct = 0, samples = 0;
-  void add(double mean_loss, std::int64_t right, std::int64_t rows) {
-    loss += mean_loss * static_cast<double>(rows);
-    correct += right;
-    samples += rows;
-  }
-  [[nodiscard]] double mean_loss() const { return loss / static_cast<double>(samples); }
-  [[nodiscard]] double accuracy() const { return static_cast<double>(correct) / static_cast<double>(samples); }
-};
-
 /// f(batch, the model's prediction) for all rows, in order.
 template <class F>
 void for_each_prediction(ModuleBase& model, const ArrayDataset& data, std::int64_t batch, F&& f) {
@@ -152,7 +139,7 @@ TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const
   while (loader.epoch() < config_.epochs && !result.stopped) {
     const Clock::time_point start = Clock::now();
     TrainProgress now{.epoch = loader.epoch() + 1, .epochs = config_.epochs, .steps = loader.batches()};
-    Totals totals;
+    if (loader.position() == 0) epoch_ = {};
     while (loader.position() < loader.samples() && !result.stopped) {
       const EventScope step_event("step");
       const std::int64_t before = loader.position();
@@ -162,11 +149,11 @@ TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const
         batch = loader.next();
       }
       const StepResult one = step(*batch);
-      totals.add(one.loss, one.correct, batch->features.shape()[0]);
+      epoch_.add(one.loss, one.correct, batch->features.shape()[0]);
       samples += loader.position() - before;
       now.step = (loader.position() + loader.options().batch - 1) / loader.options().batch;
-      now.loss = totals.mean_loss();
-      now.accuracy = totals.accuracy();
+      now.loss = epoch_.mean_loss();
+      now.accuracy = epoch_.accuracy();
       if (!progress) continue;
       now.samples_per_second = static_cast<double>(samples) / seconds_since(run_start);
       now.seconds_left = (samples_of_run - static_cast<double>(samples)) / now.samples_per_second;
@@ -174,7 +161,8 @@ TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const
     }
     if (loader.position() < loader.samples()) break;  // stopped; a part of an epoch is no row
     loader.next();                                    // nothing: on to the next epoch
-    if (totals.samples == 0) continue;                // the loader stood at the end of an epoch
+    const Totals totals = std::exchange(epoch_, {});
+    if (totals.samples == 0) continue;  // the loader stood at the end of an epoch
     const double seconds = seconds_since(start);
     result.epochs.push_back({.epoch = now.epoch,
                              .samples = totals.samples,
@@ -194,12 +182,16 @@ Evaluation Trainer::evaluate(const ArrayDataset& data, std::int64_t batch) const
 }
 
 Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data, std::int64_t batch) {
-  Totals totals;
+  double loss_sum = 0;
+  std::int64_t correct = 0, samples = 0;
   for_each_prediction(model, data, batch, [&](const Batch& each, const Tensor& prediction) {
-    totals.add(loss(prediction, each.targets).item(), count_correct(prediction, each.targets).value_or(0),
-               each.features.shape()[0]);
+    const std::int64_t rows = each.features.shape()[0];
+    loss_sum += loss(prediction, each.targets).item() * static_cast<double>(rows);
+    correct += count_correct(prediction, each.targets).value_or(0);
+    samples += rows;
   });
-  return {totals.mean_loss(), totals.accuracy(), totals.samples};
+  const auto count = static_cast<double>(samples);
+  return {loss_sum / count, static_cast<double>(correct) / count, samples};
 }
 
 Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch) {

@@ -283,5 +283,56 @@ TEST(CountCorrect, CountsRowsOfLogits) {
   EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({0, 1})), std::nullopt);
 }
 
+// A net whose steps depend on all that a state must hold: dropout's keys, batch norm's statistics, Adam's moments.
+Sequential noisy_net() {
+  return Sequential(Linear(2, 8, {.seed = 1}), BatchNorm1D(8), ReLU(), Dropout(0.3), Linear(8, 2, {.seed = 2}));
+}
+
+struct NoisyRun {
+  Sequential net = noisy_net();
+  Adam optimizer{net.parameters(), {.lr = 0.01}};
+  Trainer trainer{net, optimizer, loss_of_labels(), {.epochs = 3, .seed = 5}};
+  Loader loader{two_classes(50), {.batch = 8, .shuffle = true, .seed = 3}};
+};
+
+TEST(Resume, F08_F12_AnywhereGivesTheBitsOfNeverHavingStopped) {
+  NoisyRun whole;
+  const TrainResult result = whole.trainer.fit(whole.loader);
+  const std::int64_t steps = whole.trainer.steps();
+  ASSERT_EQ(steps, 21);
+  for (std::int64_t stop = 1; stop < steps; ++stop) {
+    NoisyRun first;
+    (void)first.trainer.fit(first.loader, [&](const TrainProgress&) { return first.trainer.steps() < stop; });
+    ASSERT_EQ(first.trainer.steps(), stop);
+    const StateTree state = first.trainer.state(first.loader);
+    NoisyRun second;
+    second.trainer.load(state, second.loader);
+    const TrainResult rest = second.trainer.fit(second.loader);
+    EXPECT_EQ(second.trainer.steps(), steps);
+    EXPECT_TRUE(second.trainer.state(second.loader) == whole.trainer.state(whole.loader)) << stop;
+    // The epoch that was interrupted has the whole epoch's figures.
+    EXPECT_EQ(rest.epochs.back().loss, result.epochs.back().loss) << stop;
+    EXPECT_EQ(rest.epochs.front().accuracy, result.epochs[result.epochs.size() - rest.epochs.size()].accuracy) << stop;
+  }
+}
+
+TEST(Resume, AStateThatDoesNotFitChangesNothing) {
+  NoisyRun run;
+  (void)run.trainer.fit(run.loader, [&](const TrainProgress&) { return run.trainer.steps() < 3; });
+  const StateTree good = run.trainer.state(run.loader);
+  const auto refused = [&](auto&& change) {
+    StateTree bad = good;
+    const std::vector<float> nines(8, 9);
+    bad["model"]["0.bias"] = StateArray::copy_of({float32, {8}}, std::as_bytes(std::span(nines)));
+    change(bad);
+    EXPECT_THROW(run.trainer.load(bad, run.loader), Error);
+    EXPECT_TRUE(run.trainer.state(run.loader) == good);
+  };
+  refused([](StateTree& s) { s["trainer"]["step"] = -1; });
+  refused([](StateTree& s) { s["loader"]["seed"] = 4; });
+  refused([](StateTree& s) { s["optimizer"]["optimizer"] = "SGD"; });
+  refused([](StateTree& s) { s["model"]["extra"] = s["model"]["0.bias"]; });
+}
+
 }  // namespace
 }  // namespace everyo

@@ -1,0 +1,41 @@
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "everyo/checkpoint.h"
+#include "everyo/nn.h"
+#include "everyo/train.h"
+
+namespace cli {
+
+/// The folder of a run. metrics.jsonl grows a line an epoch, checkpoints/ holds where the run stands;
+/// model.safetensors, then config.json come at the end, so a folder with a config.json holds a whole run and one
+/// without it a run that stopped and can be resumed.
+class RunFolder {
+ public:
+  /// What an earlier run left there is no record of this one: only `resumed` keeps its metrics, up to and with
+  /// `epochs_done`. Throws FileError.
+  RunFolder(std::filesystem::path path, bool resumed, std::int64_t epochs_done);
+
+  void add_metrics(const everyo::EpochMetrics& row);
+  /// A checkpoint, unless the last one is younger than ten seconds and `always` is false.
+  void save_checkpoint(const everyo::StateTree& state, std::int64_t step, bool always);
+  [[nodiscard]] bool is_time() const;
+  void finish(const everyo::ModuleBase& model, const nlohmann::json& config);
+
+  /// Where a run's checkpoints lie.
+  static everyo::CheckpointStore checkpoints(const std::filesystem::path& path);
+
+ private:
+  void check(const std::ofstream& file, std::string_view name) const;
+
+  std::filesystem::path path_;
+  everyo::CheckpointStore store_;
+  std::ofstream metrics_;
+  std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace cli
