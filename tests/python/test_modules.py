@@ -310,3 +310,73 @@ def test_repr_and_summary_show_the_tree():
     rows = [line.split() for line in summary.splitlines()]
     assert ["(model)", "Net", "4"] in rows and ["stem", "Linear", "20"] in rows
     assert repr(nn.Parameter(np.zeros(2, np.float32))).startswith("Parameter(")
+
+
+def test_forgetting_init_is_named_wherever_it_shows():
+    class Bare(nn.Module):
+        def __init__(self):
+            self.width = 3
+
+        def forward(self, x):
+            return x
+
+    bare = Bare()
+    assert bare(1) == 1 and bare.width == 3
+    for call in (bare.parameters, bare.state_dict, bare.eval):
+        with pytest.raises(eo.EveryOError, match="super"):
+            call()
+    with pytest.raises(AttributeError, match="no attribute 'height'"):
+        bare.height
+
+    class Listed(nn.Module):
+        def __init__(self):
+            self.layers = [nn.ReLU()]
+
+    with pytest.raises(eo.EveryOError, match="super"):
+        Listed()
+
+
+def test_a_module_in_two_places_is_called_by_its_first_name():
+    paths = []
+
+    class Spy(nn.Module):
+        def forward(self, x):
+            paths.append(eo._core.module_path())
+            return x
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = Spy()
+            self.all = [self.one, Spy()]
+            self.again = self.one
+
+        def forward(self, x):
+            for module in self.all:
+                x = module(x)
+            return self.again(x)
+
+    net = nn.Sequential(Pair())
+    for _ in range(2):
+        net(eo.ones(1))
+        assert paths == ["0.one", "0.all.1", "0.one"]
+        paths.clear()
+        list(net.named_modules())  # walking changes nothing
+
+
+def test_a_state_of_something_else_than_numbers_is_refused():
+    model = nn.Linear(1, 1)
+    with pytest.raises(eo.EveryOSerializationError, match="numbers"):
+        model.load_state_dict({"weight": [["a"]], "bias": [0.0]})
+
+
+def test_a_layer_whose_forward_was_replaced_is_called_by_it():
+    model = nn.Sequential(nn.Linear(2, 2, seed=0), nn.ReLU())
+    model[0].forward = lambda x: x * 0.0 + 7.0
+    assert model(np.ones((1, 2), np.float32)).tolist() == [[7.0, 7.0]]
+
+
+def test_sizes_may_be_numpys():
+    size = np.int64(2)
+    assert nn.Conv2D(1, 1, size, stride=size, padding=np.int64(1)).get_config()["padding"] == 1
+    assert nn.LayerNorm(size).normalized_shape == (2,) and nn.MaxPool2D(size).pool_size == (2, 2)

@@ -39,14 +39,13 @@ class Sequential(Module):
         """Adds a module at the end; returns self."""
         if not isinstance(layer, Module):
             raise TypeError(f"[Sequential] {type(layer).__name__} was given; it takes Module instances")
+        if not any(layer is other for other in self.layers):
+            layer.__dict__["_name"] = str(len(self.layers))
         self.layers.append(layer)
-        layer.__dict__["_name"] = str(len(self.layers) - 1)
         return self
 
     def _children(self) -> Iterator[tuple[str, Module]]:
-        for i, layer in enumerate(self.layers):
-            layer.__dict__["_name"] = str(i)
-            yield str(i), layer
+        yield from ((str(i), layer) for i, layer in enumerate(self.layers))
         yield from super()._children()
 
     def forward(self, x: Any) -> Any:
@@ -55,7 +54,7 @@ class Sequential(Module):
         while i < count:
             layer = layers[i]
             i += 1
-            if type(layer) in _FUSED and i < count:
+            if type(layer) in _FUSED and i < count and "forward" not in layer.__dict__:
                 activation = _ACTIVATIONS.get(type(layers[i]))
                 if activation is not None:
                     x = layer(x, activation)

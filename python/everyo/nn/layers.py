@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from everyo import _core
 from everyo._core import EveryOShapeError, Tensor
 from everyo.nn.initialization import InitializerLike, checked_seed, first_values
@@ -12,7 +14,6 @@ from everyo.nn.parameter import Parameter
 
 Size = int | tuple[int, int]
 Padding = str | int
-
 
 _WHOLE = frozenset(("bool", "uint8", "int32", "int64"))
 
@@ -25,7 +26,7 @@ def as_input(x: Any) -> Tensor:
 
 def pair(what: str, value: Size) -> tuple[int, int]:
     """Two positive sizes from one or two. Raises EveryOShapeError "must be positive"."""
-    sizes = (value, value) if isinstance(value, int) else tuple(int(size) for size in value)
+    sizes = (int(value),) * 2 if isinstance(value, (int, np.integer)) else tuple(int(size) for size in value)
     if len(sizes) != 2 or min(sizes) <= 0:
         raise EveryOShapeError(f"{what} is {value}; it must be positive, one size or a pair")
     return sizes[0], sizes[1]
@@ -35,8 +36,8 @@ def checked_padding(what: str, padding: Padding) -> Padding:
     """ "valid", "same" or cells from 0 up. Raises EveryOShapeError "Unknown padding"."""
     if isinstance(padding, str) and padding.lower() in ("valid", "same"):
         return padding.lower()
-    if isinstance(padding, int) and not isinstance(padding, bool) and padding >= 0:
-        return padding
+    if isinstance(padding, (int, np.integer)) and not isinstance(padding, bool) and padding >= 0:
+        return int(padding)
     raise EveryOShapeError(f'[{what}] Unknown padding {padding!r}; it must be "valid", "same" or a number of cells')
 
 
@@ -133,8 +134,9 @@ class Dropout(Module):
         if not self.training or self.p == 0:
             return tensor
         step = _core.get_step()
-        self._calls = self._calls + 1 if step == self._step else 0
-        self._step = step
+        own = self.__dict__  # past the registration of attributes, which costs time
+        own["_calls"] = self._calls + 1 if step == self._step else 0
+        own["_step"] = step
         if self.seed is None:
             return _core.dropout(tensor, self.p, site=self._calls)
         outer = _core.get_seed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class Module:
     _modules: dict[str, Module]
     _buffers: dict[str, Array]
     _lists: dict[str, list[Any] | tuple[Any, ...]]
-    _name: str  # within the parent; keys random draws
+    _name: str = ""  # within the parent; keys random draws
 
     def __init__(self) -> None:
         own = self.__dict__
@@ -67,7 +67,8 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if "_parameters" not in own:
-            if isinstance(value, (Parameter, Module)):
+            listed = value if isinstance(value, (list, tuple)) else (value,)
+            if any(isinstance(each, (Parameter, Module)) for each in listed):
                 raise EveryOError(
                     f"[Module] {type(self).__name__}.{name} is assigned before Module.__init__; call super().__init__() first"
                 )
@@ -80,12 +81,24 @@ class Module:
             if isinstance(value, Parameter):
                 self._parameters[name] = value
             elif isinstance(value, Module):
+                if not any(value is child for _, child in self._children()):
+                    value.__dict__["_name"] = name
                 self._modules[name] = value
-                value.__dict__["_name"] = name
             elif isinstance(value, (list, tuple)):
+                for i, each in enumerate(value):
+                    if isinstance(each, Module) and not any(each is child for _, child in self._children()):
+                        each.__dict__["_name"] = f"{name}.{i}"
                 self._lists[name] = value
-                self._stamp_lists()
         object.__setattr__(self, name, value)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("_parameters", "_modules", "_buffers", "_lists"):
+                raise EveryOError(
+                    f"[Module] {type(self).__name__} was made without Module.__init__; call super().__init__() in its own"
+                )
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
         if "_parameters" in self.__dict__:
@@ -124,9 +137,7 @@ class Module:
 
     def _children(self) -> Iterator[tuple[str, Module]]:
         yield from self._modules.items()
-        for name, found in self._list_items(Module):
-            found.__dict__["_name"] = name
-            yield name, found
+        yield from self._list_items(Module)
 
     def _own_parameters(self) -> Iterator[tuple[str, Parameter]]:
         yield from self._parameters.items()
@@ -136,30 +147,34 @@ class Module:
         for name, values in self._lists.items():
             yield from ((f"{name}.{i}", value) for i, value in enumerate(values) if isinstance(value, kind))
 
-    def _stamp_lists(self) -> None:
-        for name, found in self._list_items(Module):
-            if not found._name:
-                found.__dict__["_name"] = name
-
-    def _walk(self, prefix: str = "", above: tuple[Module, ...] = ()) -> Iterator[tuple[str, Module]]:
-        """All places of all modules: a module that is in two places comes twice, one that holds itself once."""
-        yield prefix, self
+    def _walk(self, prefix: str, name: str, above: tuple[Module, ...] = ()) -> Iterator[tuple[str, str, Module]]:
+        """Path, name and module of all places: a module that is in two places comes twice, one that holds itself once."""
+        yield prefix, name, self
         above = (*above, self)
-        for name, child in self._children():
+        for child_name, child in self._children():
             if not any(child is module for module in above):
-                yield from child._walk(_join(prefix, name), above)
+                yield from child._walk(_join(prefix, child_name), child_name, above)
 
     def _parameter_places(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        for path, module in self._walk(prefix):
+        for path, _, module in self._walk(prefix, self._name):
             yield from ((_join(path, name), parameter) for name, parameter in module._own_parameters())
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module under `prefix` and all below it, each once, parents first."""
-        yield from _first_of_each(self._walk(prefix))
+        seen: set[int] = set()
+        for path, name, module in self._walk(prefix, self._name):
+            if id(module) not in seen:
+                seen.add(id(module))
+                module.__dict__["_name"] = name
+                yield path, module
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         """Dotted names and parameters, each once: a module's own first, then its children's."""
-        yield from _first_of_each(self._parameter_places(prefix))
+        seen: set[int] = set()
+        for name, parameter in self._parameter_places(prefix):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
 
     def parameters(self) -> list[Parameter]:
         """All parameters, each once, in the order of named_parameters(). Those without a name get theirs, for messages."""
@@ -235,6 +250,10 @@ class Module:
                 unexpected.append(key)
                 continue
             array = _value_array(value)
+            if array.dtype.kind not in "fiub":
+                raise EveryOSerializationError(
+                    f"[load_state_dict] {key!r} has dtype {array.dtype}; it must hold numbers"
+                )
             if name in given and not np.array_equal(given[name], array, equal_nan=array.dtype.kind == "f"):
                 raise EveryOSerializationError(
                     f"[load_state_dict] {key!r} and {name!r} are one parameter and have different values"
@@ -306,14 +325,6 @@ class Module:
 
 def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
-
-
-def _first_of_each(places: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
-    for name, found in places:
-        if id(found) not in seen:
-            seen.add(id(found))
-            yield name, found
 
 
 def _value_array(value: Any) -> Array:

@@ -129,9 +129,8 @@ class LayerNorm(Module):
 
     def __init__(self, normalized_shape: int | Sequence[int], *, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
-        shape = (
-            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(int(size) for size in normalized_shape)
-        )
+        sizes = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else normalized_shape
+        shape = tuple(int(size) for size in sizes)
         if not shape or min(shape) <= 0:
             raise EveryOShapeError(
                 f"[LayerNorm] the normalized shape is {shape}; it must be a positive normalized_shape"
