@@ -242,3 +242,19 @@ def test_csv_names_what_is_wrong(tmp_path):
     assert data.load_csv_dataset(
         write(tmp_path, "name,v\nbob,1\nann,2\n"), skip_columns=["name"], target_column=None
     ).features.tolist() == [[1], [2]]
+
+
+def test_numbers_that_python_wrote_are_float32():
+    dataset = data.ArrayDataset([[0.5], [1.5]], [1, 2])
+    assert dataset.features.dtype == np.float32 and dataset.targets.dtype == np.int64
+    assert data.ArrayDataset(np.array([[0.5]])).features.dtype == np.float64
+
+    class Squares(data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return [float(index)], float(index) ** 2
+
+    x, y = next(iter(data.DataLoader(Squares())))
+    assert x.dtype == y.dtype == np.float32 and x.shape == (4, 1) and y.tolist() == [0, 1, 4, 9]

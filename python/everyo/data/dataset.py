@@ -18,6 +18,12 @@ def as_array(data: Any) -> Array:
     return data if isinstance(data, np.ndarray) else np.asarray(data)
 
 
+def as_samples(data: Any) -> Array:
+    """The same, but numbers that Python wrote become float32, as in a tensor."""
+    array = as_array(data)
+    return array.astype(np.float32) if isinstance(data, (list, tuple, float)) and array.dtype == np.float64 else array
+
+
 class Dataset:
     """Base of datasets: `len(dataset)` samples, `dataset[i]` a sample or a pair (features, target)."""
 
@@ -35,8 +41,8 @@ class ArrayDataset(Dataset):
     """
 
     def __init__(self, features: Any, targets: Any = None) -> None:
-        self.features: Array = as_array(features)
-        self.targets: Array | None = None if targets is None else as_array(targets)
+        self.features: Array = as_samples(features)
+        self.targets: Array | None = None if targets is None else as_samples(targets)
         for name, array in (("features", self.features), ("targets", self.targets)):
             if array is not None and array.ndim == 0:
                 raise EveryOShapeError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from everyo.data.dataset import Array, ArrayDataset, Dataset, Subset, as_array
+from everyo.data.dataset import Array, ArrayDataset, Dataset, Subset, as_samples
 
 
 def _gather(dataset: Dataset, indices: Array) -> Any:
@@ -18,8 +18,8 @@ def _gather(dataset: Dataset, indices: Array) -> Any:
         return _gather(dataset.dataset, dataset.indices[indices])
     samples = [dataset[int(i)] for i in indices]
     if isinstance(samples[0], tuple):
-        return tuple(np.stack([as_array(part) for part in parts]) for parts in zip(*samples))
-    return np.stack([as_array(sample) for sample in samples])
+        return tuple(np.stack([as_samples(part) for part in parts]) for parts in zip(*samples))
+    return np.stack([as_samples(sample) for sample in samples])
 
 
 class DataLoader:
