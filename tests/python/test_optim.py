@@ -83,6 +83,15 @@ def test_parameters_are_the_ones_given():
     assert optim.SGD(iter(model.parameters())).parameters[1] is model.bias
 
 
+def test_Y10_ParametersGivenTwiceAreSteppedOnce():
+    weight = nn.Parameter(np.array([4.0], np.float32))
+    for optimizer in (optim.SGD([weight, weight], lr=0.5), optim.Optimizer([weight, weight], 0.5)):
+        assert len(optimizer.parameters) == 1
+    (weight * 2.0).sum().backward()
+    optim.SGD([weight, weight], lr=0.5).step()
+    assert weight.item() == 3.0
+
+
 def test_parameters_without_gradient_or_frozen_are_skipped():
     used, unused, frozen = (nn.Parameter(np.ones(1, np.float32)) for _ in range(3))
     optimizer = optim.SGD([used, unused, frozen], lr=1.0)

@@ -47,6 +47,7 @@ class Optimizer:
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         name = type(self).__name__
         self.parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        self.parameters = list({id(each): each for each in self.parameters}.values())  # tied ones once
         if not self.parameters:
             raise EveryOError(f"[{name}] there are no parameters; give model.parameters()")
         for i, parameter in enumerate(self.parameters):
