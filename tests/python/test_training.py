@@ -288,3 +288,19 @@ def test_two_runs_are_the_same_bits():
 
     (losses, state), (again, state_again) = run(), run()
     assert losses == again and all(np.array_equal(state[name], state_again[name]) for name in state)
+
+
+def test_steps_leave_no_memory_behind():
+    model = nn.Sequential(
+        nn.Linear(3, 8, seed=0), nn.BatchNorm1D(8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 1, seed=1)
+    )
+    trainer = training.Trainer(model, optim.Adam(model.parameters()), nn.MSELoss(), gradient_clip=1.0, metrics=["mae"])
+    live = []
+
+    class Ledger(training.Callback):
+        def on_epoch_end(self, trainer, epoch, logs):
+            report = eo._core.memory_report()
+            live.append({category: report[category]["now"] for category in ("total", "activation", "gradient")})
+
+    trainer.fit(loader(4, shuffle=True, seed=0), epochs=50, callbacks=[Ledger()], verbose=False)  # 500 steps
+    assert live[-1] == live[1]

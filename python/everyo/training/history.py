@@ -71,7 +71,7 @@ class History:
 
     def to_json(self, path: str | Path) -> None:
         """Writes the series as a JSON object."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, default=float) + "\n", encoding="utf-8")
 
     def to_csv(self, path: str | Path) -> None:
         """Writes a line an epoch, below a header."""

@@ -181,7 +181,7 @@ class Trainer:
             self.optimizer.zero_grad()
             output = self.model(features)
             loss = self.loss_fn(output, targets)
-            loss.backward()
+            loss.backward(retain_graph=False)
             if self.gradient_clip is not None:
                 clip_grad_norm(self.optimizer.parameters, self.gradient_clip)
             self.optimizer.step()
@@ -212,7 +212,7 @@ class Trainer:
         elif isinstance(data, Dataset):
             loader = DataLoader(data, batch_size)
         else:
-            loader = DataLoader(ArrayDataset(data.numpy() if isinstance(data, Tensor) else data), batch_size)
+            loader = DataLoader(ArrayDataset(data), batch_size)
         outputs: list[Array] = []
         with _mode(self.model, training=False), no_grad():
             for batch in loader:
