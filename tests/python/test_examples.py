@@ -1,6 +1,7 @@
 """Each example of examples/python prints what stands at its top: the same words, and numbers that agree to two percent."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -32,3 +33,12 @@ def test_prints_what_it_says(path):
     assert len(printed) == len(expected), result.stdout
     for wanted, line in zip(expected, printed):
         assert agree(wanted, line), f"expected {wanted!r}, printed {line!r}"
+
+
+def test_the_page_on_python_holds_a_program_that_runs():
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
+    assert programs
+    for program in programs:
+        names = {}
+        exec(program, names)
+        assert names["loss"].item() < 2.3  # a tenth for each class is log 10
