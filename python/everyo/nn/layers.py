@@ -75,11 +75,6 @@ class Linear(Module):
 
     def forward(self, x: Any, activation: str | None = None) -> Tensor:
         """y; with an activation ("relu", "sigmoid", "tanh") the bits of that activation of y, in one op."""
-        x = as_input(x)
-        if x.ndim == 0 or x.shape[-1] != self.in_features:
-            raise EveryOShapeError(
-                f"[Linear] x has shape {x.shape}; its last dimension must be {self.in_features}, the layer's in_features"
-            )
         return _core.linear(x, self.weight, self.bias, activation=activation)
 
     def extra_repr(self) -> str:

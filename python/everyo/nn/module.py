@@ -131,7 +131,8 @@ class Module:
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """forward, within a scope of the module's name."""
-        return ModuleScope(self._name).call(self.forward, *inputs, **options)
+        with ModuleScope(self._name):
+            return self.forward(*inputs, **options)
 
     # ---- the tree ----
 
