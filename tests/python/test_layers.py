@@ -1,5 +1,7 @@
 """Layers against NumPy, their defaults, and what they refuse. Letters: N batch, H W image, C channels."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,118 +143,6 @@ def test_whole_numbers_become_floats_in_layers():
         assert np.array_equal(layer(x).numpy(), expected)
 
 
-# ---- images ----
-
-
-def window_places(size, kernel, stride, padding):
-    """Padding in front and number of places of a window along one axis."""
-    if padding == "same":
-        out = -(-size // stride)
-        return max((out - 1) * stride + kernel - size, 0) // 2, out
-    cells = 0 if padding == "valid" else padding
-    return cells, (size + 2 * cells - kernel) // stride + 1
-
-
-def windows(x, kernel, stride, padding):
-    """(row, column, cells of the image inside the window, their place in the window)."""
-    (before_h, out_h), (before_w, out_w) = (
-        window_places(x.shape[1 + i], kernel[i], stride[i], padding) for i in range(2)
-    )
-    for row in range(out_h):
-        for column in range(out_w):
-            top, left = row * stride[0] - before_h, column * stride[1] - before_w
-            h = slice(max(top, 0), min(top + kernel[0], x.shape[1]))
-            w = slice(max(left, 0), min(left + kernel[1], x.shape[2]))
-            yield row, column, x[:, h, w], (slice(h.start - top, h.stop - top), slice(w.start - left, w.stop - left))
-
-
-def over_windows(x, kernel, stride, padding, channels, function):
-    shape = [window_places(x.shape[1 + i], kernel[i], stride[i], padding)[1] for i in range(2)]
-    y = np.zeros((len(x), *shape, channels))
-    for row, column, cells, place in windows(x, kernel, stride, padding):
-        y[:, row, column] = function(cells, place)
-    return y
-
-
-WINDOWS = [
-    ((1, 1), (1, 1), "valid"),
-    ((3, 3), (1, 1), "same"),
-    ((3, 2), (2, 1), "valid"),
-    ((2, 3), (2, 2), "SAME"),
-    ((3, 3), (2, 2), 1),
-]
-
-
-@pytest.mark.parametrize("kernel, stride, padding", WINDOWS)
-@pytest.mark.parametrize("size", [(5, 6), (7, 4)])
-def test_conv_matches_numpy(kernel, stride, padding, size):
-    layer, x = nn.Conv2D(2, 3, kernel, stride=stride, padding=padding, seed=0), normal(2, *size, 2)
-    layer.bias.data = normal(3)
-    weight = layer.weight.numpy().astype(np.float64)
-    padding = padding.lower() if isinstance(padding, str) else padding
-
-    def products(cells, place):
-        return np.einsum("nhwc,hwco->no", cells, weight[place]) + layer.bias.numpy()
-
-    # 18 products of size about 1, in float32.
-    assert np.allclose(layer(x).numpy(), over_windows(x, kernel, stride, padding, 3, products), rtol=1e-5, atol=1e-5)
-    assert layer.kernel_size == kernel and layer.stride == stride and layer.weight.shape == (*kernel, 2, 3)
-
-
-@pytest.mark.parametrize("kernel, stride, padding", WINDOWS)
-def test_pools_match_numpy(kernel, stride, padding):
-    x = normal(2, 7, 6, 3)
-    if padding == 1 and min(kernel) == 1:
-        return
-    word = padding.lower() if isinstance(padding, str) else padding
-    y = nn.MaxPool2D(kernel, stride=stride, padding=padding)(x).numpy()
-    assert np.array_equal(y, over_windows(x, kernel, stride, word, 3, lambda cells, place: cells.max(axis=(1, 2))))
-    y = nn.AvgPool2D(kernel, stride=stride, padding=padding)(x).numpy()
-    # At most nine values in another order.
-    assert np.allclose(
-        y, over_windows(x, kernel, stride, word, 3, lambda cells, place: cells.mean(axis=(1, 2))), rtol=1e-5, atol=1e-6
-    )
-
-
-def test_pools_step_by_their_window():
-    assert nn.MaxPool2D()(normal(1, 6, 6, 1)).shape == (1, 3, 3, 1) and nn.AvgPool2D(3)(normal(1, 6, 6, 1)).shape == (
-        1,
-        2,
-        2,
-        1,
-    )
-    assert nn.Conv2D(1, 1)(normal(1, 6, 6, 1)).shape == (1, 4, 4, 1)
-
-
-def test_Y09_PoolWindowsInsideThePaddingAreRefused():
-    for pool in (nn.MaxPool2D, nn.AvgPool2D):
-        for size, padding in ((2, 2), ((3, 1), 1)):
-            with pytest.raises(eo.EveryOShapeError, match="wholly in the padding"):
-                pool(size, padding=padding)
-        assert np.isfinite(pool(3, stride=1, padding=2)(normal(1, 2, 2, 1)).numpy()).all()
-
-
-def test_image_layers_refuse_what_does_not_fit():
-    conv = nn.Conv2D(3, 2)
-    for call, words in (
-        (lambda: conv(normal(4, 4, 3)), "4-D tensor"),
-        (lambda: conv(normal(1, 4, 4, 2)), "must be 3 channel"),
-        (lambda: conv(normal(1, 2, 2, 3)), "does not fit"),
-        (lambda: nn.Conv2D(3, 2, padding="full"), "Unknown padding"),
-        (lambda: nn.MaxPool2D(padding="full"), "Unknown padding"),
-        (lambda: nn.Conv2D(3, 2, padding=(1, 1)), "Unknown padding"),
-        (lambda: nn.Conv2D(3, 2, 0), "must be positive"),
-        (lambda: nn.Conv2D(3, 2, stride=0), "must be positive"),
-        (lambda: nn.MaxPool2D(0), "must be positive"),
-        (lambda: nn.AvgPool2D(2, stride=-1), "must be positive"),
-        (lambda: nn.Conv2D(0, 2), "positive channel counts"),
-        (lambda: nn.MaxPool2D(5)(normal(1, 4, 4, 1)), "larger than the padded"),
-        (lambda: nn.AvgPool2D(5)(normal(1, 4, 4, 1)), "larger than the padded"),
-    ):
-        with pytest.raises(eo.EveryOShapeError, match=words):
-            call()
-
-
 # ---- norms ----
 
 
@@ -298,6 +188,16 @@ def test_layer_norm_matches_numpy():
     assert list(nn.LayerNorm(4, affine=False).state_dict()) == []
 
 
+def test_group_norm_matches_numpy():
+    x, layer = normal(2, 3, 4, 6), nn.GroupNorm(3, 6)
+    layer.bias.data = np.arange(6)
+    groups = x.reshape(2, 12, 3, 2).astype(np.float64)
+    mean, variance = groups.mean((1, 3), keepdims=True), groups.var((1, 3), keepdims=True)
+    expected = ((groups - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape) + np.arange(6)
+    assert np.allclose(layer(x).numpy(), expected, rtol=1e-5, atol=1e-5)  # float32 statistics
+    assert list(layer.state_dict()) == ["weight", "bias"] and list(nn.GroupNorm(2, 4, affine=False).state_dict()) == []
+
+
 def test_norms_refuse_what_does_not_fit():
     for call, words in (
         (lambda: nn.BatchNorm1D(3)(normal(2, 2, 3)), "2-D input"),
@@ -308,12 +208,16 @@ def test_norms_refuse_what_does_not_fit():
         (lambda: nn.LayerNorm(4)(normal(2, 3)), "trailing axes"),
         (lambda: nn.LayerNorm(0), "positive normalized_shape"),
         (lambda: nn.LayerNorm(()), "positive normalized_shape"),
+        (lambda: nn.GroupNorm(2, 3), "groups divide"),
+        (lambda: nn.GroupNorm(2, 4)(normal(3, 6)), "last axis"),
     ):
         with pytest.raises(eo.EveryOShapeError, match=words):
             call()
     for make in (nn.BatchNorm1D, nn.BatchNorm2D, nn.LayerNorm):
         with pytest.raises(ValueError, match="eps"):
             make(3, eps=0)
+    with pytest.raises(ValueError, match="eps"):
+        nn.GroupNorm(1, 3, eps=0)
     for momentum in (-0.1, 1.5):
         with pytest.raises(ValueError, match="momentum"):
             nn.BatchNorm1D(3, momentum=momentum)
@@ -333,6 +237,8 @@ def test_activations_match_numpy():
         (nn.ReLU(), np.maximum(wide, 0)),
         (nn.Sigmoid(), 1 / (1 + np.exp(-np.clip(wide, -700, 700)))),
         (nn.Tanh(), np.tanh(wide)),
+        (nn.SiLU(), wide / (1 + np.exp(-np.clip(wide, -700, 700)))),
+        (nn.GELU(), wide * np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(wide)),
         (nn.Softmax(), shares),
         (nn.LogSoftmax(), log_shares),
         (nn.Softmax(0), np.exp(wide - wide.max(0)) / np.exp(wide - wide.max(0)).sum(0)),
@@ -345,6 +251,13 @@ def test_flatten_keeps_leading_axes():
     assert (
         nn.Flatten()(x).shape == (2, 60) and nn.Flatten(2)(x).shape == (2, 3, 20) and nn.Flatten(0)(x).shape == (120,)
     )
+
+
+def test_unflatten_undoes_flatten():
+    x = normal(2, 3, 4, 5)
+    assert np.array_equal(nn.Unflatten((3, 4, 5))(nn.Flatten()(x)).numpy(), x)
+    with pytest.raises(eo.EveryOShapeError, match="must be 6"):
+        nn.Unflatten((2, 3))(normal(2, 5))
 
 
 def test_dropout_scales_what_it_keeps():
@@ -394,7 +307,8 @@ def test_sequential_runs_activations_with_their_layer_to_the_same_bits():
         (nn.BatchNorm1D(6), x),
         (nn.BatchNorm2D(3), image),
         (nn.LayerNorm(6), x),
+        (nn.GroupNorm(2, 6), x),
     ):
-        for activation in (nn.ReLU(), nn.Sigmoid(), nn.Tanh()):
+        for activation in (nn.ReLU(), nn.Sigmoid(), nn.Tanh(), nn.GELU(), nn.SiLU()):
             fused = nn.Sequential(layer, activation)(value).numpy()
             assert fused.tobytes() == activation(layer(value)).numpy().tobytes(), (layer, activation)

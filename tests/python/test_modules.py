@@ -185,6 +185,13 @@ def test_modes_reach_all_below():
     assert net.train() is net and all(module.training for _, module in net.named_modules())
 
 
+def test_apply_reaches_each_module_once():
+    net, seen = Net(), []
+    net.twice = net.stem
+    assert net.apply(seen.append) is net
+    assert seen == [module for _, module in net.named_modules()] and len(seen) == 6
+
+
 def test_zero_grad_clears_gradients():
     net = Net()
     net(np.ones((2, 4), np.float32)).sum().backward()
@@ -276,6 +283,13 @@ def test_configurations_make_the_same_architecture():
         nn.Softmax(1),
         nn.LogSoftmax(),
         nn.BatchNorm1D(3, affine=False, track_running_stats=False),
+        nn.Conv2D(2, 2, dilation=2, groups=2),
+        nn.GroupNorm(2, 4),
+        nn.Unflatten((2, 2)),
+        nn.AdaptiveAvgPool2D((2, 1)),
+        nn.GlobalAvgPool2D(),
+        nn.GELU(),
+        nn.SiLU(),
     )
     assert "seed" not in repr(model.get_config())
     twin = nn.Sequential.from_config(model.get_config())

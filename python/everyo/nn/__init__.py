@@ -1,9 +1,10 @@
 """Modules: layers, containers, losses, and where their first values come from."""
 
 from everyo.nn import initialization
-from everyo.nn.activations import LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
+from everyo.nn.activations import GELU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from everyo.nn.container import Sequential
-from everyo.nn.layers import AvgPool2D, Conv2D, Dropout, Flatten, Linear, MaxPool2D
+from everyo.nn.images import AdaptiveAvgPool2D, AvgPool2D, Conv2D, GlobalAvgPool2D, MaxPool2D
+from everyo.nn.layers import Dropout, Flatten, Linear, Unflatten
 from everyo.nn.losses import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -18,11 +19,12 @@ from everyo.nn.losses import (
     mse_loss,
 )
 from everyo.nn.module import MODULE_REGISTRY, LoadReport, Module, get_module_class, register_module
-from everyo.nn.normalization import BatchNorm1D, BatchNorm2D, LayerNorm
+from everyo.nn.normalization import BatchNorm1D, BatchNorm2D, GroupNorm, LayerNorm
 from everyo.nn.parameter import Parameter
 from everyo.nn.weights import load_arrays, load_torch_weights, save_arrays
 
 __all__ = [
+    "AdaptiveAvgPool2D",
     "AvgPool2D",
     "BCELoss",
     "BCEWithLogitsLoss",
@@ -32,6 +34,9 @@ __all__ = [
     "CrossEntropyLoss",
     "Dropout",
     "Flatten",
+    "GELU",
+    "GlobalAvgPool2D",
+    "GroupNorm",
     "LayerNorm",
     "Linear",
     "LoadReport",
@@ -45,9 +50,11 @@ __all__ = [
     "Parameter",
     "ReLU",
     "Sequential",
+    "SiLU",
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "Unflatten",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",

@@ -33,6 +33,22 @@ class Tanh(Module):
         return _core.tanh(x)
 
 
+@register_module
+class GELU(Module):
+    """x times the normal distribution function, exact."""
+
+    def forward(self, x: Any) -> Tensor:
+        return _core.gelu(x)
+
+
+@register_module
+class SiLU(Module):
+    """x sigmoid(x)."""
+
+    def forward(self, x: Any) -> Tensor:
+        return _core.silu(x)
+
+
 class _AlongAxis(Module):
     def __init__(self, axis: int = -1) -> None:
         super().__init__()

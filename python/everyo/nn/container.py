@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everyo.nn.activations import ReLU, Sigmoid, Tanh
-from everyo.nn.layers import Conv2D, Linear
+from everyo.nn.activations import GELU, ReLU, Sigmoid, SiLU, Tanh
+from everyo.nn.images import Conv2D
+from everyo.nn.layers import Linear
 from everyo.nn.module import Module, get_module_class, register_module
-from everyo.nn.normalization import BatchNorm1D, BatchNorm2D, LayerNorm
+from everyo.nn.normalization import BatchNorm1D, BatchNorm2D, GroupNorm, LayerNorm
 
-_ACTIVATIONS: dict[type[Module], str] = {ReLU: "relu", Sigmoid: "sigmoid", Tanh: "tanh"}
-_FUSED = (Linear, Conv2D, BatchNorm1D, BatchNorm2D, LayerNorm)  # they take an activation, to the same bits
+_ACTIVATIONS: dict[type[Module], str] = {ReLU: "relu", Sigmoid: "sigmoid", Tanh: "tanh", GELU: "gelu", SiLU: "silu"}
+_FUSED = (Linear, Conv2D, BatchNorm1D, BatchNorm2D, LayerNorm, GroupNorm)  # they take an activation, to the same bits
 
 
 @register_module

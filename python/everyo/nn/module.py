@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -197,6 +197,12 @@ class Module:
     def num_parameters(self, trainable_only: bool = False) -> int:
         """Elements of all parameters, or of those that require gradients."""
         return sum(p.size for p in self.parameters() if p.requires_grad or not trainable_only)
+
+    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+        """Calls a function with this module and all below it, each once, parents first; returns self."""
+        for _, module in list(self.named_modules()):
+            function(module)
+        return self
 
     # ---- modes ----
 

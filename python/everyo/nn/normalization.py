@@ -60,7 +60,7 @@ class _BatchNorm(Module):
             self.register_buffer("num_batches_tracked", np.zeros((), np.int64))
 
     def forward(self, x: Any, activation: str | None = None) -> Tensor:
-        """y; with an activation ("relu", "sigmoid", "tanh") the bits of that activation of y, in one op."""
+        """y; with an activation (such as "relu") the bits of that activation of y, in one op."""
         x = as_input(x)
         name, shape = type(self).__name__, x.shape
         if len(shape) != self._rank:
@@ -143,7 +143,7 @@ class LayerNorm(Module):
         self.bias = Parameter(first_values("zeros", shape)) if affine else None
 
     def forward(self, x: Any, activation: str | None = None) -> Tensor:
-        """y; with an activation ("relu", "sigmoid", "tanh") the bits of that activation of y, in one op."""
+        """y; with an activation (such as "relu") the bits of that activation of y, in one op."""
         return _core.layer_norm(
             as_input(x), self.normalized_shape, self.weight, self.bias, eps=self.eps, activation=activation
         )
@@ -153,3 +153,43 @@ class LayerNorm(Module):
 
     def get_config(self) -> dict[str, Any]:
         return {"normalized_shape": self.normalized_shape, "eps": self.eps, "affine": self.affine}
+
+
+@register_module
+class GroupNorm(Module):
+    """Group norm of x [N, .., C], each sample's groups of neighbouring features by their own mean and variance.
+
+    Raises EveryOShapeError unless groups divide features, and "last axis" in forward; ValueError "eps".
+    """
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(self, groups: int, num_features: int, *, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__()
+        if groups <= 0 or num_features <= 0 or num_features % groups:
+            raise EveryOShapeError(
+                f"[GroupNorm] {groups} groups of {num_features} features; both must be positive, and groups divide features"
+            )
+        _check_eps("GroupNorm", eps)
+        self.groups = groups
+        self.num_features = num_features
+        self.eps = eps
+        self.affine = bool(affine)
+        self.weight = Parameter(first_values("ones", (num_features,))) if affine else None
+        self.bias = Parameter(first_values("zeros", (num_features,))) if affine else None
+
+    def forward(self, x: Any, activation: str | None = None) -> Tensor:
+        """y; with an activation (such as "relu") the bits of that activation of y, in one op."""
+        x = as_input(x)
+        if x.ndim < 2 or x.shape[-1] != self.num_features:
+            raise EveryOShapeError(
+                f"[GroupNorm] x is {x.shape}; it must have a batch, and its last axis {self.num_features}, num_features"
+            )
+        return _core.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps, activation=activation)
+
+    def extra_repr(self) -> str:
+        return f"{self.groups}, {self.num_features}, eps={self.eps}"
+
+    def get_config(self) -> dict[str, Any]:
+        return {"groups": self.groups, "num_features": self.num_features, "eps": self.eps, "affine": self.affine}

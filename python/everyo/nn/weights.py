@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from everyo import _core
 from everyo._core import EveryOSerializationError, Tensor
-from everyo.nn.layers import Conv2D, Linear
+from everyo.nn.images import Conv2D
+from everyo.nn.layers import Linear
 from everyo.nn.module import LoadReport, Module
 
 Array = npt.NDArray[Any]
