@@ -304,3 +304,10 @@ def test_steps_leave_no_memory_behind():
 
     trainer.fit(loader(4, shuffle=True, seed=0), epochs=50, callbacks=[Ledger()], verbose=False)  # 500 steps
     assert live[-1] == live[1]
+
+
+def test_a_loss_that_is_not_finite_is_logged_once(caplog):
+    trainer = linear_trainer(lr=1e38)
+    trainer.fit(loader(), epochs=4, verbose=False)
+    warnings = [record.getMessage() for record in caplog.records if record.name == "everyo.training"]
+    assert len(warnings) == 1 and "the loss is" in warnings[0] and "weight" in warnings[0]

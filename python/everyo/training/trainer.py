@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,11 +16,12 @@ from everyo._core import EveryOError, Tensor
 from everyo.core.autograd import no_grad
 from everyo.data import ArrayDataset, DataLoader, Dataset
 from everyo.nn.module import Module
-from everyo.optim import Optimizer, clip_grad_norm
+from everyo.optim import Optimizer, clip_grad_norm, first_nonfinite
 from everyo.training.callbacks import Callback, ProgressLogger
 from everyo.training.history import History
 from everyo.training.metrics import Metric, get_metric
 
+_LOGGER = logging.getLogger("everyo.training")
 Array = npt.NDArray[Any]
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -126,6 +129,7 @@ class Trainer:
         self.stop_training = False
         self.total_epochs = 0
         self._steps = 0
+        self._warned = False
 
     def fit(
         self,
@@ -140,8 +144,8 @@ class Trainer:
         """Trains for `epochs` epochs and returns the history, a row each: loss, metrics, and "val_" of both after validation.
 
         The model is in training mode during it, each module in its own mode afterwards. `verbose` prints a line every
-        `log_every` epochs. Raises ValueError "epochs", TypeError "subclass", EveryOError "(features, targets)" and
-        "no batches".
+        `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. Raises ValueError
+        "epochs", TypeError "subclass", EveryOError "(features, targets)" and "no batches".
         """
         if epochs <= 0:
             raise ValueError(f"[Trainer] epochs is {epochs}; it must be positive")
@@ -151,7 +155,7 @@ class Trainer:
                     f"[Trainer] a callback is a {type(callback).__name__}; it must be an instance of a subclass of Callback"
                 )
         every = [*callbacks, ProgressLogger(log_every)] if verbose else list(callbacks)
-        self.stop_training = False
+        self.stop_training = self._warned = False
         self.total_epochs = epochs
         with _mode(self.model, training=True), _own_step():
             for callback in every:
@@ -187,6 +191,8 @@ class Trainer:
             self.optimizer.step()
             self._steps += 1
             value = loss.item()
+            if not math.isfinite(value) and not self._warned:
+                self._warn(value)
             summed.add(value, output, targets)
             for callback in callbacks:
                 callback.on_batch_end(self, index, {"loss": value})
@@ -230,6 +236,12 @@ class Trainer:
         else:
             classes = np.asarray(_core.as_tensor(outputs).argmax(axis=-1), dtype=np.int64)
         return classes
+
+    def _warn(self, loss: float) -> None:
+        self._warned = True
+        name = first_nonfinite(self.optimizer.parameters)
+        what = f"the gradient of '{name}' is not finite" if name else "all gradients are finite"
+        _LOGGER.warning("[Trainer] step %d: the loss is %s; %s", self._steps, loss, what)
 
     def _new_epoch(self) -> _Epoch:
         return _Epoch(self.metrics, getattr(self.loss_fn, "reduction", "mean") == "sum")
