@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -394,3 +395,15 @@ def test_sizes_may_be_numpys():
     size = np.int64(2)
     assert nn.Conv2D(1, 1, size, stride=size, padding=np.int64(1)).get_config()["padding"] == 1
     assert nn.LayerNorm(size).normalized_shape == (2,) and nn.MaxPool2D(size).pool_size == (2, 2)
+
+
+def test_threads_may_call_one_model():
+    net = nn.Sequential(Net(), nn.Dropout(0.5, seed=1), nn.BatchNorm1D(4)).eval()
+    batches = [np.full((64, 4), i, np.float32) for i in range(8)]
+    expected = [net(x).numpy().tobytes() for x in batches]
+
+    def work(i):
+        return all(net(batches[i]).numpy().tobytes() == expected[i] for _ in range(50)) and eo._core.module_path() == ""
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))

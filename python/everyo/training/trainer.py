@@ -230,12 +230,12 @@ class Trainer:
 
     def predict_classes(self, data: Any, *, batch_size: int = 64) -> npt.NDArray[np.int64]:
         """The class of each sample, int64 [N]: the first largest of its row [K], or whether a single column is >= 0.5."""
-        outputs = self.predict(data, batch_size=batch_size)
+        outputs = _core.as_tensor(self.predict(data, batch_size=batch_size))
         if outputs.ndim < 2 or outputs.shape[-1] == 1:
-            classes: npt.NDArray[np.int64] = (outputs.reshape(len(outputs)) >= 0.5).astype(np.int64)
+            classes = _core.greater_equal(outputs.reshape(len(outputs)), 0.5).astype("int64").numpy()
         else:
-            classes = np.asarray(_core.as_tensor(outputs).argmax(axis=-1), dtype=np.int64)
-        return classes
+            classes = outputs.argmax(axis=-1)
+        return np.asarray(classes, dtype=np.int64)
 
     def _warn(self, loss: float) -> None:
         self._warned = True
