@@ -378,6 +378,13 @@ def test_a_module_in_two_places_is_called_by_its_first_name():
         paths.clear()
         list(net.named_modules())  # walking changes nothing
 
+    shared, first, second = Spy(), nn.Module(), nn.Module()
+    first.spy, second.other = shared, shared
+    both = nn.Sequential(first, second)
+    both.parameters()
+    shared(eo.ones(1))
+    assert paths == ["spy"]
+
 
 def test_a_state_of_something_else_than_numbers_is_refused():
     model = nn.Linear(1, 1)

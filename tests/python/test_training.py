@@ -286,7 +286,9 @@ def test_two_runs_are_the_same_bits():
         trainer = training.Trainer(model, optim.Adam(model.parameters()), nn.MSELoss())
         return trainer.fit(loader(8, shuffle=True, seed=4), epochs=3, verbose=False)["loss"], model.state_dict()
 
-    (losses, state), (again, state_again) = run(), run()
+    losses, state = run()
+    eo._core.set_step(eo._core.get_step() + 5)  # as steps of another loop would
+    again, state_again = run()
     assert losses == again and all(np.array_equal(state[name], state_again[name]) for name in state)
 
 
@@ -311,3 +313,20 @@ def test_a_loss_that_is_not_finite_is_logged_once(caplog):
     trainer.fit(loader(), epochs=4, verbose=False)
     warnings = [record.getMessage() for record in caplog.records if record.name == "everyo.training"]
     assert len(warnings) == 1 and "the loss is" in warnings[0] and "weight" in warnings[0]
+
+
+def test_a_step_frees_its_graph():
+    kept = []
+    trainer = linear_trainer()
+    trainer.loss_fn = lambda p, y: kept.append(nn.mse_loss(p, y)) or kept[-1]
+    trainer.fit(loader(), epochs=1, verbose=False)
+    with pytest.raises(eo.EveryOError, match="freed"):
+        kept[0].backward()
+
+
+def test_evaluation_records_no_graph():
+    recorded = []
+    trainer = linear_trainer()
+    trainer.loss_fn = lambda p, y: recorded.append(p.requires_grad) or nn.mse_loss(p, y)
+    trainer.fit(loader(40), epochs=1, validation_loader=loader(40), verbose=False)
+    assert recorded == [True, False]

@@ -156,8 +156,8 @@ class Module:
             if not any(child is module for module in above):
                 yield from child._walk(_join(prefix, child_name), child_name, above)
 
-    def _parameter_places(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        for path, _, module in self._walk(prefix, self._name):
+    def _parameter_places(self) -> Iterator[tuple[str, Parameter]]:
+        for path, _, module in self._walk("", self._name):
             yield from ((_join(path, name), parameter) for name, parameter in module._own_parameters())
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
@@ -172,10 +172,11 @@ class Module:
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         """Dotted names and parameters, each once: a module's own first, then its children's."""
         seen: set[int] = set()
-        for name, parameter in self._parameter_places(prefix):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield name, parameter
+        for path, module in self.named_modules(prefix):
+            for name, parameter in module._own_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield _join(path, name), parameter
 
     def parameters(self) -> list[Parameter]:
         """All parameters, each once, in the order of named_parameters(). Those without a name get theirs, for messages."""
