@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,22 +38,38 @@ class EVERYO_API Storage : public RefCount {
   [[nodiscard]] bool escaped() const noexcept { return escaped_; }
   void mark_escaped() noexcept { escaped_ = true; }
 
+  /// Writes through a view outside the library are found by comparing fingerprints of the bytes. From here to
+  /// close_view() a view is open; closing it counts a write if bytes have changed since.
+  void open_view();
+  void close_view() noexcept;
+  /// The memory is a caller's, who may write there at any time: a view that never closes.
+  void watch_always();
+  /// Is a view open? A value saved for backward then keeps its own fingerprint.
+  [[nodiscard]] bool watched() const noexcept;
+  /// Counts a write if bytes have changed since the first of the open views was opened, or since the last look.
+  void look() noexcept;
+  /// A number that changes when any of these bytes does.
+  [[nodiscard]] std::uint64_t fingerprint(std::size_t offset, std::size_t bytes) const noexcept;
+
   void release() noexcept {
     if (drop()) destroy();
   }
 
  private:
   Storage() = default;
-  ~Storage() = default;
+  ~Storage();
   void destroy() noexcept;
+  struct Watch;
+  Watch& watch();
 
+  std::uint32_t version_ = 0;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0, block_ = 0;
   std::uint64_t scope_ = 0;
-  std::uint32_t version_ = 0;
+  std::unique_ptr<std::function<void()>> deleter_;  // of borrowed memory
+  std::atomic<Watch*> watch_{nullptr};              // owned; none until the first view
   MemoryCategory category_ = MemoryCategory::activation;
   bool escaped_ = false;
-  std::unique_ptr<std::function<void()>> deleter_;  // of borrowed memory
 };
 
 }  // namespace everyo::inline v1

@@ -112,22 +112,41 @@ bool over_leaf(const Body& body) {
   return !body.storage || body.storage->version() == 0 || body.storage.get() == node->edges()[0].leaf()->storage.get();
 }
 
+std::uint64_t fingerprint_of(const Body& body) {
+  return body.storage->fingerprint(body.offset, Spec{body.dtype, body.shape}.bytes());
+}
+
+// What tells later whether a value is still the one that was saved.
+void note_state(Saved& saved, const Body& body) {
+  saved.version = body.version();
+  if (!body.storage || !body.storage->watched()) [[likely]]
+    return;
+  saved.watched = true;
+  saved.fingerprint = fingerprint_of(body);
+}
+bool unchanged(const Saved& saved, const Body& body) {
+  if (saved.watched && body.storage) return fingerprint_of(body) == saved.fingerprint;
+  if (body.storage && body.storage->watched()) [[unlikely]]
+    body.storage->look();
+  return body.version() == saved.version;
+}
+
 void save_input(Saved& saved, const Tensor& value) {
   Body* body = value.body();
   if (body->leaf) {
     saved.kind = Saved::Kind::slot;
-    saved.version = body->version();
+    note_state(saved, *body);
     saved.tensor = value;
   } else if (over_leaf(*body)) {
     saved.kind = Saved::Kind::rerun;
-    saved.version = static_cast<Node*>(body->node.get())->edges()[0].leaf()->version();
+    note_state(saved, *static_cast<Node*>(body->node.get())->edges()[0].leaf());
     saved.node = body->node;
   } else if (SavedValueHooks* hooks = thread_context.saved; hooks && !value.is_meta()) [[unlikely]] {
     saved.kind = Saved::Kind::packed;
     saved.node = pack_value(*hooks, value.detach());
   } else {
     saved.kind = Saved::Kind::value;
-    saved.version = body->version();
+    note_state(saved, *body);
     saved.tensor = value;
   }
 }
@@ -139,7 +158,7 @@ void save_output(Saved& saved, const Tensor& value) {
     return;
   }
   saved.kind = Saved::Kind::value;
-  saved.version = value.body()->version();
+  note_state(saved, *value.body());
   saved.tensor = value.detach();  // the handle itself would be a cycle
 }
 
@@ -210,12 +229,12 @@ namespace {
 [[noreturn]] void refuse(const Node& node, const std::string& what) {
   throw StateError(fmt::format("[{}] {}", node.op->name, what), ErrorKind::gradient);
 }
-void check_slot(Node& node, const Body& body, std::uint32_t saved) {
+void check_slot(Node& node, const Body& body, const Saved& saved) {
   const char* kind = body.leaf->parameter ? "parameter" : "leaf";
-  if (body.version() != saved)
+  if (!unchanged(saved, body))
     refuse(node, fmt::format("{} '{}' was changed between forward and backward (version {}, now {}); run backward "
                              "before the change, or forward after it",
-                             kind, body.leaf->name, saved, body.version()));
+                             kind, body.leaf->name, saved.version, body.version()));
   if (!body.storage)
     refuse(node, fmt::format("{} '{}' is released; restore it before backward", kind, body.leaf->name));
 }
@@ -223,9 +242,9 @@ void check_slot(Node& node, const Body& body, std::uint32_t saved) {
 
 const Tensor& unpack(Node& node, Saved& saved) {
   switch (saved.kind) {
-    case Saved::Kind::slot: check_slot(node, *saved.tensor.body(), saved.version); break;
+    case Saved::Kind::slot: check_slot(node, *saved.tensor.body(), saved); break;
     case Saved::Kind::value:
-      if (saved.tensor.body()->version() != saved.version)
+      if (!unchanged(saved, *saved.tensor.body()))
         refuse(node, fmt::format("a value of shape {} saved for backward was changed in place (version {}, now {}); "
                                  "change a copy()",
                                  to_string(saved.tensor.shape()), saved.version, saved.tensor.body()->version()));
@@ -233,7 +252,7 @@ const Tensor& unpack(Node& node, Saved& saved) {
     case Saved::Kind::rerun: {
       auto& maker = static_cast<Node&>(*saved.node);
       Body* leaf = maker.edges()[0].leaf();
-      check_slot(node, *leaf, saved.version);
+      check_slot(node, *leaf, saved);
       if (saved.tensor.defined()) break;
       const Tensor source(Ref<Body>::share(leaf));
       const Tensor* list[] = {&source};

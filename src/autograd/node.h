@@ -43,7 +43,9 @@ class Edge {
 struct Saved {
   enum class Kind : std::uint8_t { none, value, slot, rerun, packed };
   Kind kind = Kind::none;
+  bool watched = false;  // writes are not counted now: the fingerprint tells, not the version
   std::uint32_t version = 0;
+  std::uint64_t fingerprint = 0;
   Tensor tensor;
   Ref<GraphNode> node;  // rerun: the op to run again; packed: what the hooks made
 };

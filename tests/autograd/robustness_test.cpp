@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <vector>
+
 #include "everyo/autograd.h"
+#include "everyo/ops.h"
 #include "support/test_ops.h"
 
 namespace everyo_test {
@@ -158,6 +162,69 @@ TEST(Robustness, UndefinedTensorsAreNamed) {
   EXPECT_THAT([&] { eo::add_ready_hook(none, [](const Tensor&) {}); },
               ThrowsMessage<eo::StateError>(HasSubstr("no slot")));
   EXPECT_THAT([&] { (void)eo::saved_bytes(none); }, ThrowsMessage<eo::StateError>(HasSubstr("undefined")));
+}
+
+TEST(Robustness, WritesThroughAnOutsideViewAreFound) {
+  // Opened before forward or after it, closed before backward or not.
+  for (const bool early : {true, false}) {
+    for (const bool closed : {true, false}) {
+      const Tensor x = leaf({1, 2, 3});
+      eo::Storage& memory = *x.body()->storage;
+      if (early) memory.open_view();
+      const Tensor y = eo::sum(square(x));
+      if (!early) memory.open_view();
+      x.data<float>()[1] = 7;  // as NumPy writes: uncounted
+      if (closed) memory.close_view();
+      EXPECT_THAT([&] { y.backward(); }, ThrowsMessage<eo::StateError>(HasSubstr("was changed")))
+          << "early " << early << ", closed " << closed;
+    }
+  }
+}
+
+TEST(Robustness, AnOutsideViewThatWritesBeforeForwardDoesNoHarm) {
+  const Tensor x = leaf({1, 2, 3});
+  eo::Storage& memory = *x.body()->storage;
+  memory.open_view();
+  x.data<float>()[0] = 5;
+  const Tensor y = eo::sum(square(x));
+  memory.close_view();  // the write counts here, after the value was saved
+  y.backward();
+  EXPECT_EQ(x.grad().data<float>()[0], 10);
+}
+
+TEST(Robustness, WritesToACallersMemoryAreFound) {
+  std::array<float, 2> values{3, 4};
+  const Tensor x = Tensor::borrow(values.data(), {eo::float32, {2}});
+  x.body()->storage->watch_always();
+  const Tensor w = leaf({1, 1});
+  const Tensor y = eo::sum(eo::multiply(x, w));
+  y.backward({.retain_graph = true});
+  EXPECT_THAT(w.grad().to_vector(), ElementsAre(3, 4));
+  values = {-3, -4};  // two signs: what a sum or a product of words alone would miss
+  EXPECT_THAT([&] { y.backward(); }, ThrowsMessage<eo::StateError>(HasSubstr("was changed")));
+}
+
+TEST(Robustness, FingerprintsShowEveryBitAndEveryPairOfSigns) {
+  std::vector<std::uint64_t> words(9, 0x3f8000003f800000u);  // ones: two rounds of the chains, and a rest
+  const Tensor t = Tensor::borrow(words.data(), {eo::int64, {9}});
+  const eo::Storage& memory = *t.body()->storage;
+  const std::uint64_t before = memory.fingerprint(0, 72);
+  const auto flip = [&](std::size_t bit) { words[bit / 64] ^= std::uint64_t{1} << bit % 64; };
+  for (std::size_t bit = 0; bit < 72 * 8; ++bit) {
+    flip(bit);
+    EXPECT_NE(memory.fingerprint(0, 72), before) << "bit " << bit;
+    flip(bit);
+  }
+  for (std::size_t a = 31; a < 72 * 8; a += 32) {
+    for (std::size_t b = a + 32; b < 72 * 8; b += 32) {
+      flip(a);
+      flip(b);
+      EXPECT_NE(memory.fingerprint(0, 72), before) << "signs at bits " << a << " and " << b;
+      flip(a);
+      flip(b);
+    }
+  }
+  EXPECT_NE(memory.fingerprint(0, 70), memory.fingerprint(0, 6));
 }
 
 TEST(Robustness, WhatIsNotThereIsNamed) {
