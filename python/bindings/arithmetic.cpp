@@ -15,6 +15,7 @@ struct BinaryOp {
   Binary tensors;
   WithNumber number_right = nullptr;
   WithNumber number_left = nullptr;
+  bool compares = false;
 };
 constexpr BinaryOp add_forms{add, [](const Tensor& x, double y) { return scale(x, 1, y); },
                              [](const Tensor& x, double y) { return scale(x, 1, y); }};
@@ -24,9 +25,10 @@ constexpr BinaryOp multiply_forms{multiply, [](const Tensor& x, double y) { retu
                                   [](const Tensor& x, double y) { return scale(x, y); }};
 constexpr BinaryOp divide_forms{divide, [](const Tensor& x, double y) { return x / y; },
                                 [](const Tensor& x, double y) { return reciprocal(x, y); }};
-constexpr BinaryOp matmul_forms{matmul}, maximum_forms{maximum}, minimum_forms{minimum}, equal_forms{equal},
-    not_equal_forms{not_equal}, less_forms{less}, less_equal_forms{less_equal}, greater_forms{greater},
-    greater_equal_forms{greater_equal};
+constexpr BinaryOp matmul_forms{matmul}, maximum_forms{maximum}, minimum_forms{minimum},
+    equal_forms{equal, nullptr, nullptr, true}, not_equal_forms{not_equal, nullptr, nullptr, true},
+    less_forms{less, nullptr, nullptr, true}, less_equal_forms{less_equal, nullptr, nullptr, true},
+    greater_forms{greater, nullptr, nullptr, true}, greater_equal_forms{greater_equal, nullptr, nullptr, true};
 
 bool is_array_like(nb::handle object) {
   PyObject* o = object.ptr();
@@ -36,6 +38,8 @@ bool is_array_like(nb::handle object) {
 
 // `number op x` or `x op number`.
 Tensor with_number(const BinaryOp& op, const Tensor& x, nb::handle number, bool reflected) {
+  if (!op.compares && !is_floating(x.dtype()) && !PyIndex_Check(number.ptr()))
+    return with_number(op, cast(x, float32), number, reflected);
   const WithNumber form = reflected ? op.number_left : op.number_right;
   if (form != nullptr && is_floating(x.dtype())) {
     const double value = number_in(number);
@@ -96,9 +100,8 @@ void bind_operator(nb::class_<PyTensor>& tensor, const char* name, const char* r
 }
 
 template <const BinaryOp& op>
-void bind_comparison(nb::class_<PyTensor>& tensor, const char* name, bool of_object = false) {
-  const std::string signature = "def " + std::string(name) + "(self, other: " + (of_object ? "object" : "TensorLike") +
-                                ", /) -> Tensor" + (of_object ? ":  # type: ignore[override]" : "");
+void bind_comparison(nb::class_<PyTensor>& tensor, const char* name) {
+  const std::string signature = "def " + std::string(name) + "(self, other: TensorLike, /) -> Tensor";
   tensor.def(name, &operate<op, false>, nb::is_operator(), nb::sig(signature.c_str()));
 }
 
@@ -116,8 +119,8 @@ void bind_arithmetic(nb::module_& m, nb::class_<PyTensor>& tensor) {
   bind_operator<multiply_forms>(tensor, "__mul__", "__rmul__");
   bind_operator<divide_forms>(tensor, "__truediv__", "__rtruediv__");
   bind_operator<matmul_forms>(tensor, "__matmul__", "__rmatmul__");
-  bind_comparison<equal_forms>(tensor, "__eq__", true);
-  bind_comparison<not_equal_forms>(tensor, "__ne__", true);
+  bind_comparison<equal_forms>(tensor, "__eq__");
+  bind_comparison<not_equal_forms>(tensor, "__ne__");
   bind_comparison<less_forms>(tensor, "__lt__");
   bind_comparison<less_equal_forms>(tensor, "__le__");
   bind_comparison<greater_forms>(tensor, "__gt__");

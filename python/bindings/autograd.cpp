@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstring>
 
 #include "autograd/node.h"
 #include "common.h"
@@ -41,6 +42,25 @@ struct PyNode {
   Ref<GraphNode> node;
   [[nodiscard]] Node& get() const { return static_cast<Node&>(*node); }
 };
+
+// Python's name of an op: short forms of two-operand ops and casts go by what a program wrote.
+std::string operation(const Node& node) {
+  const std::string_view name = node.op->name;
+  if (name == "scale") {
+    double factor_and_offset[2];
+    std::memcpy(factor_and_offset, const_cast<Node&>(node).attrs(), sizeof factor_and_offset);
+    return factor_and_offset[0] == 1 ? "add" : "multiply";
+  }
+  constexpr std::array<std::array<std::string_view, 2>, 5> renamed{
+      {{"reciprocal", "divide"},
+       {"cast", "to"},
+       {"select", "slice"},
+       {"flatten", "reshape"},
+       {"bce_with_logits_loss", "binary_cross_entropy_with_logits"}}};
+  for (const auto& [ours, python] : renamed)
+    if (name == ours) return std::string(python);
+  return std::string(name);
+}
 
 nb::object parents(const PyNode& self) {
   nb::list list;
@@ -106,7 +126,7 @@ void bind_autograd(nb::module_& m, nb::class_<PyTensor>& tensor) {
   bind_modes(m);
   nb::class_<PyNode>(m, "Node", "A recorded op.")
       .def_prop_ro(
-          "operation", [](const PyNode& n) { return std::string(n.get().op->name); }, "Name of the op.")
+          "operation", [](const PyNode& n) { return operation(n.get()); }, "Name of the op.")
       .def_prop_ro("parents", &parents, nb::sig("def parents(self) -> tuple[typing.Union[Node, Tensor, None], ...]"),
                    "For each input the op that made it, the leaf it is, or None where no gradient goes.")
       .def_prop_ro(
@@ -119,7 +139,7 @@ void bind_autograd(nb::module_& m, nb::class_<PyTensor>& tensor) {
           nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const PyNode& n) { return static_cast<Py_hash_t>(reinterpret_cast<std::uintptr_t>(n.node.get()) >> 4); })
-      .def("__repr__", [](const PyNode& n) { return fmt::format("Node({})", n.get().op->name); });
+      .def("__repr__", [](const PyNode& n) { return fmt::format("Node({})", operation(n.get())); });
   tensor.def(
       "backward", [](const PyTensor& t, nb::handle gradient, bool retain) { backward(t.value, gradient, retain); },
       "gradient"_a = nb::none(), nb::kw_only(), "retain_graph"_a = true,

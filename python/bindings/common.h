@@ -52,6 +52,9 @@ const Tensor& tensor_in(nb::handle object) noexcept;
 nb::object wrap(Tensor value);
 nb::object wrap(std::vector<Tensor> values);
 
+/// str(object)
+std::string text_of(nb::handle object);
+
 /// What becomes of integers that come without a dtype.
 enum class Integers { to_float32, stay };
 /// A tensor of anything array-like. Memory is shared when the dtype fits and the array is contiguous and writable.
@@ -79,6 +82,8 @@ Axes axes_in(nb::handle object);
 void check_device(nb::handle device);
 /// A live NumPy array over the tensor's memory, which it keeps alive. Throws DTypeError for bfloat16.
 nb::object live_array(const Tensor& value);
+/// The same of a gradient, which no graph holds; a float32 copy of bfloat16.
+nb::object gradient_array(const Tensor& gradient);
 /// A NumPy array with a copy; bfloat16 becomes float32.
 nb::object array_copy(const Tensor& value);
 /// x[key] as NumPy does.

@@ -68,7 +68,7 @@ nb::object normal_array(nb::handle object) {
   if (kind == "f") to = bytes == 2 ? "float16" : bytes == 4 ? "float32" : "float64";
   if (to == nullptr)
     throw DTypeError(fmt::format("[tensor] dtype {} is none that a tensor can have; give numbers or truth values",
-                                 nb::cast<std::string>(nb::str(array.attr("dtype")))));
+                                 text_of(array.attr("dtype"))));
   return numpy("ascontiguousarray")(array, to).attr("reshape")(array.attr("shape"));
 }
 
@@ -89,7 +89,7 @@ Tensor from_buffer(std::unique_ptr<HeldBuffer> buffer, DType own, std::optional<
     const nb::gil_scoped_acquire acquire;
     delete held;
   });
-  if (shared.body()->storage) shared.body()->storage->mark_escaped();
+  if (held->view.len != 0) shared.body()->storage->watch_always();
   return shared;
 }
 
@@ -136,20 +136,30 @@ DType dtype_of_dlpack(nb::dlpack::dtype dtype) {
   throw DTypeError(fmt::format("[from_dlpack] code {} with {} bits is no dtype of a tensor", dtype.code, dtype.bits));
 }
 
-// An owner for views: it holds the memory, not the tensor.
-nb::capsule owner_of(const Tensor& value) {
-  auto* storage = new Ref<Storage>(value.body()->storage);
-  return {storage, [](void* p) noexcept { delete static_cast<Ref<Storage>*>(p); }};
-}
+// A view outside: it holds the memory, not the tensor. Of values that a graph may hold, writes are looked for.
+struct OpenView {
+  Ref<Storage> storage;
+  bool watched;
+  OpenView(Ref<Storage> memory, bool watch) : storage(std::move(memory)), watched(watch) {
+    if (watched) storage->open_view();
+  }
+  ~OpenView() {
+    if (watched) storage->close_view();
+  }
+  OpenView(const OpenView&) = delete;
+  OpenView& operator=(const OpenView&) = delete;
+};
 
-template <class... Framework>
-nb::object view_of(const Tensor& value) {
+template <class Framework>
+nb::object view_of(const Tensor& value, bool watched = true) {
   std::array<std::size_t, static_cast<std::size_t>(Shape::max_rank)> sizes{};
   for (std::int64_t i = 0; i < value.rank(); ++i)
     sizes[static_cast<std::size_t>(i)] = static_cast<std::size_t>(value.shape()[i]);
   void* data = value.escape();
-  return nb::cast(nb::ndarray<Framework..., nb::device::cpu>(data, static_cast<std::size_t>(value.rank()), sizes.data(),
-                                                             owner_of(value), nullptr, dlpack_dtype(value.dtype())),
+  const nb::capsule owner(new OpenView(value.body()->storage, watched),
+                          [](void* p) noexcept { delete static_cast<OpenView*>(p); });
+  return nb::cast(nb::ndarray<Framework, nb::device::cpu>(data, static_cast<std::size_t>(value.rank()), sizes.data(),
+                                                          owner, nullptr, dlpack_dtype(value.dtype())),
                   nb::rv_policy::reference);
 }
 
@@ -172,7 +182,7 @@ Tensor from_dlpack(nb::handle object) {
     const nb::gil_scoped_acquire acquire;
     delete held;
   });
-  if (shared.body()->storage) shared.body()->storage->mark_escaped();
+  shared.body()->storage->watch_always();
   return shared;
 }
 
@@ -187,6 +197,12 @@ nb::object to_dlpack(nb::handle self, const nb::kwargs& options) {
 }
 
 }  // namespace
+
+std::string text_of(nb::handle object) {
+  const nb::object text = nb::steal(PyObject_Str(object.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(text);
+}
 
 Tensor as_tensor(nb::handle object, std::optional<DType> dtype, Integers integers) {
   if (is_tensor(object)) {
@@ -281,10 +297,14 @@ nb::object live_array(const Tensor& value) {
   return view_of<nb::numpy>(value);
 }
 
+nb::object gradient_array(const Tensor& gradient) {
+  return gradient.dtype() == bfloat16 ? array_copy(gradient) : view_of<nb::numpy>(gradient, false);
+}
+
 nb::object array_copy(const Tensor& value) {
   const NoGrad no_grad;
   const Tensor own = value.dtype() == bfloat16 ? cast(value, float32) : value.copy();
-  return view_of<nb::numpy>(own);
+  return view_of<nb::numpy>(own, false);
 }
 
 void bind_convert(nb::module_& m, nb::class_<PyTensor>& tensor) {

@@ -27,7 +27,7 @@ void bind_data(nb::module_& m) {
       },
       "path"_a, nb::kw_only(), "delimiter"_a = ',', "has_header"_a = nb::none(),
       nb::sig("def load_csv(path: typing.Union[str, os.PathLike[str]], *, delimiter: str = ',', has_header: "
-              "typing.Optional[bool] = None) -> tuple[numpy.typing.NDArray[numpy.float64], list[str]]"),
+              "typing.Optional[bool] = None) -> tuple[Array, list[str]]"),
       "A table of numbers, float64 [rows, columns], and its header ([] without one).");
   m.def(
       "sample_order",
@@ -37,7 +37,7 @@ void bind_data(nb::module_& m) {
       },
       "count"_a, "shuffle"_a, "seed"_a, "epoch"_a,
       nb::sig("def sample_order(count: int, shuffle: bool, seed: int, epoch: int) -> "
-              "numpy.typing.NDArray[numpy.int64]"),
+              "IntArray"),
       "The order in which an epoch visits its samples: default_rng([seed, epoch]).permutation(count).");
 }
 

@@ -48,8 +48,7 @@ nb::object index_array(const Tensor& x, nb::handle item) {
   const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
   if (kind == "b" || kind == "i" || kind == "u") return array;
   if (nb::cast<std::int64_t>(array.attr("size")) == 0) return array.attr("astype")("int64");
-  refuse(x, fmt::format("indices of dtype {}; they must be integers or truth values,",
-                        nb::cast<std::string>(nb::str(array.attr("dtype")))));
+  refuse(x, fmt::format("indices of dtype {}; they must be integers or truth values,", text_of(array.attr("dtype"))));
 }
 
 // How many axes of x an item uses.

@@ -236,7 +236,7 @@ void bind_losses(nb::module_& m) {
       },
       "prediction"_a, "target"_a, "num_classes"_a,
       nb::sig("def confusion_matrix(prediction: TensorLike, target: TensorLike, num_classes: int) -> "
-              "numpy.typing.NDArray[numpy.int64]"),
+              "IntArray"),
       "How often each class (row) was taken for each (column).");
 }
 

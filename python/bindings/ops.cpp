@@ -134,13 +134,11 @@ void bind_reductions(nb::module_& m, nb::class_<PyTensor>& tensor) {
   tensor
       .def(
           "argmax", [](const PyTensor& t, nb::handle axis) { return arg_extreme(t.value, axis, true); },
-          "axis"_a = nb::none(),
-          nb::sig("def argmax(self, axis: typing.Optional[int] = None) -> numpy.typing.NDArray[numpy.int64]"),
+          "axis"_a = nb::none(), nb::sig("def argmax(self, axis: typing.Optional[int] = None) -> IntArray"),
           "Places of the first largest along an axis, or in the flattened tensor.")
       .def(
           "argmin", [](const PyTensor& t, nb::handle axis) { return arg_extreme(t.value, axis, false); },
-          "axis"_a = nb::none(),
-          nb::sig("def argmin(self, axis: typing.Optional[int] = None) -> numpy.typing.NDArray[numpy.int64]"),
+          "axis"_a = nb::none(), nb::sig("def argmin(self, axis: typing.Optional[int] = None) -> IntArray"),
           "Places of the first smallest along an axis, or in the flattened tensor.");
   const auto along = [&](const char* name, Tensor (*op)(const Tensor&, std::int64_t), const char* text) {
     m.def(

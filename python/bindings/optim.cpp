@@ -68,7 +68,7 @@ nb::object python_of(const StateTree& tree) {
   const StateArray& array = tree.as<StateArray>();
   Tensor copy = Tensor::empty(array.spec);
   if (!array.bytes.empty()) std::memcpy(copy.bytes(), array.bytes.data(), array.bytes.size());
-  return copy.dtype() == bfloat16 ? wrap(std::move(copy)) : live_array(copy);
+  return copy.dtype() == bfloat16 ? wrap(std::move(copy)) : gradient_array(copy);
 }
 
 StateTree tree_of(nb::handle value) {

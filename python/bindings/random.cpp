@@ -12,7 +12,7 @@ namespace {
 void append_words(nb::handle seed, std::vector<std::uint32_t>& words) {
   nb::object number = seed.attr("__index__")();
   if (nb::cast<bool>(number.attr("__lt__")(0)))
-    throw ValueError(fmt::format("[seed] {} is negative; give 0 or more", nb::cast<std::string>(nb::str(number))));
+    throw ValueError(fmt::format("[seed] {} is negative; give 0 or more", text_of(number)));
   const auto bits = nb::cast<std::size_t>(number.attr("bit_length")());
   const std::size_t count = bits == 0 ? 1 : (bits + 31) / 32;
   const auto bytes = nb::cast<nb::bytes>(number.attr("to_bytes")(4 * count, "little"));
@@ -127,8 +127,7 @@ void bind_generator(nb::module_& m) {
             const std::vector<std::int64_t> order = g.permutation(count);
             return array_copy(Tensor::from(std::span<const std::int64_t>(order), {count}));
           },
-          "count"_a, nb::sig("def permutation(self, count: int) -> numpy.typing.NDArray[numpy.int64]"),
-          "0..count-1 in random order.")
+          "count"_a, nb::sig("def permutation(self, count: int) -> IntArray"), "0..count-1 in random order.")
       .def(
           "__getstate__",
           [](const Generator& g) {

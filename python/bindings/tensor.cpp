@@ -180,7 +180,7 @@ void bind_attributes(nb::class_<PyTensor>& tensor) {
             const NoGrad no_grad;
             t.value.assign(as_tensor(value, t.value.dtype()));
           },
-          nb::for_getter(nb::sig("def data(self) -> numpy.typing.NDArray[typing.Any]")),
+          nb::for_getter(nb::sig("def data(self) -> Array")),
           nb::for_setter(nb::sig("def data(self, value: TensorLike, /) -> None")),
           "The values as a live NumPy array: writing there changes the tensor. Setting it writes values of the same "
           "shape, converted to the tensor's dtype.")
@@ -188,10 +188,10 @@ void bind_attributes(nb::class_<PyTensor>& tensor) {
           "grad",
           [](const PyTensor& t) -> nb::object {
             const Tensor gradient = gradient_of(t);
-            return gradient.defined() ? live_array(gradient) : nb::none();
+            return gradient.defined() ? gradient_array(gradient) : nb::none();
           },
           [](PyTensor& t, nb::handle value) { set_gradient(t, value); },
-          nb::for_getter(nb::sig("def grad(self) -> typing.Optional[numpy.typing.NDArray[typing.Any]]")),
+          nb::for_getter(nb::sig("def grad(self) -> typing.Optional[Array]")),
           nb::for_setter(nb::sig("def grad(self, value: typing.Optional[TensorLike], /) -> None")), nb::arg().none(),
           "The gradient as a live NumPy array, None until a backward has reached this tensor.")
       .def_prop_ro(
@@ -232,8 +232,7 @@ void bind_attributes(nb::class_<PyTensor>& tensor) {
 void bind_conversions(nb::class_<PyTensor>& tensor) {
   tensor
       .def(
-          "numpy", [](const PyTensor& t) { return array_copy(t.value); },
-          nb::sig("def numpy(self) -> numpy.typing.NDArray[typing.Any]"),
+          "numpy", [](const PyTensor& t) { return array_copy(t.value); }, nb::sig("def numpy(self) -> Array"),
           "A copy of the values as a NumPy array; bfloat16 becomes float32.")
       .def(
           "tolist", [](const PyTensor& t) { return array_copy(t.value).attr("tolist")(); },
@@ -278,7 +277,7 @@ void bind_conversions(nb::class_<PyTensor>& tensor) {
           },
           "dtype"_a = nb::none(), "copy"_a = nb::none(),
           nb::sig("def __array__(self, dtype: typing.Any = None, copy: typing.Optional[bool] = None) -> "
-                  "numpy.typing.NDArray[typing.Any]"),
+                  "Array"),
           "For NumPy: the live values, or a copy in another dtype.")
       .def("__getstate__", &pickled, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
       .def("__setstate__", &unpickle, nb::sig("def __setstate__(self, state: tuple[typing.Any, ...]) -> None"));
