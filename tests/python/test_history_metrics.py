@@ -17,7 +17,11 @@ def test_history_keeps_rows_and_series(tmp_path):
     assert history.append(loss=2.0, val_loss=3.0) == {"epoch": 1, "loss": 2.0, "val_loss": 3.0}
     history.append(loss=1.0, val_loss=4.0)
     history.append(loss=1.5)
-    assert history["loss"] == [2.0, 1.0, 1.5] and history["val_loss"] == [3.0, 4.0] and history.epochs == [1, 2, 3]
+    assert (
+        history["loss"] == [2.0, 1.0, 1.5]
+        and history["val_loss"] == [3.0, 4.0]
+        and history.epochs == history["epoch"] == [1, 2, 3]
+    )
     assert history.keys() == ["loss", "val_loss"] and "loss" in history and len(history) == 3
     assert history.get("loss") == history["loss"] and history.get("gone", 7) == 7
     assert history.last() == {"epoch": 3, "loss": 1.5} and [row["epoch"] for row in history] == [1, 2, 3]

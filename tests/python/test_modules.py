@@ -1,53 +1,13 @@
-"""What every module does: names, state, modes, configurations. Layers' own values are in test_layers.py."""
+"""What every module does: names, modes, calls, configurations. Layers' own values are in test_layers.py."""
 
-import copy
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from nets import NET_PARAMETERS, Block, Net
 
 import everyo as eo
 from everyo import nn
-
-
-class Block(nn.Module):
-    def __init__(self, width, seed=0):
-        super().__init__()
-        self.linear = nn.Linear(width, width, seed=seed)
-        self.scale = nn.Parameter(np.ones(width, np.float32))
-        self.register_buffer("count", np.zeros((), np.int64))
-
-    def forward(self, x):
-        return eo.relu(self.linear(x)) * self.scale
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Linear(4, 4, seed=1)
-        self.offset = nn.Parameter(np.zeros(4, np.float32))
-        self.blocks = [Block(4, seed=2), Block(4, seed=3)]
-        self.size = 4
-
-    def forward(self, x):
-        x = self.stem(x) + self.offset
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
-NET_PARAMETERS = [
-    "offset",
-    "stem.weight",
-    "stem.bias",
-    "blocks.0.scale",
-    "blocks.0.linear.weight",
-    "blocks.0.linear.bias",
-    "blocks.1.scale",
-    "blocks.1.linear.weight",
-    "blocks.1.linear.bias",
-]
 
 
 def test_names_are_own_first_then_children():
@@ -94,44 +54,6 @@ def test_sequential_keys():
         model.layers = []
 
 
-def test_Y10_TiedModulesAreCountedOnce():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Linear(3, 3, seed=0)
-            self.second = self.first
-            self.third = nn.Linear(3, 3, seed=1)
-            self.third.weight = self.first.weight
-            self.both = [self.first, self.third]
-
-        def forward(self, x):
-            return self.third(self.second(self.first(x)))
-
-    net = Tied()
-    assert [name for name, _ in net.named_parameters()] == ["first.weight", "first.bias", "third.bias"]
-    assert net.num_parameters() == 15 and list(net.state_dict()) == ["first.weight", "first.bias", "third.bias"]
-    before = net.first.weight.numpy()
-    optimizer = eo.optim.SGD(net.parameters(), lr=0.1)
-    net(np.ones((2, 3), np.float32)).sum().backward()
-    gradient = net.first.weight.grad.copy()
-    optimizer.step()
-    assert np.allclose(net.first.weight.numpy(), before - 0.1 * gradient, rtol=1e-6)  # once; float32 rounding
-    twin = copy.deepcopy(net)
-    assert (
-        twin.second is twin.first
-        and twin.third.weight is twin.first.weight
-        and twin.first.weight is not net.first.weight
-    )
-    state = net.state_dict()
-    state["second.weight"] = state["first.weight"]  # under another of its names
-    net.load_state_dict(state)
-    del state["first.weight"]
-    net.load_state_dict(state)
-    state["third.weight"] = state["second.weight"] + 1
-    with pytest.raises(eo.EveryOSerializationError, match="different values"):
-        net.load_state_dict(state)
-
-
 def test_a_module_that_holds_itself_is_walked_once():
     net = Net()
     net.again = net
@@ -150,14 +72,6 @@ def test_lists_may_grow_and_attributes_be_replaced():
     assert "stem.weight" not in net.state_dict() and not hasattr(net, "stem")
     net.pair = (nn.Parameter(np.ones(1, np.float32)), nn.Linear(1, 1))
     assert "pair.0" in net.state_dict() and "pair.1.weight" in net.state_dict()
-
-
-def test_buffers_are_assigned_by_name():
-    block = Block(2)
-    block.count = block.count + 3
-    assert block.state_dict()["count"] == 3 and block.buffers()[0] is block.count
-    block.register_buffer("table", [[1.0, 2.0]])
-    assert block.table.shape == (1, 2) and "table" in block.state_dict()
 
 
 def test_assigning_before_init_says_so():
@@ -206,67 +120,6 @@ def test_to_knows_devices():
     assert net.to("cpu") is net and net.to(None) is net
     with pytest.raises(eo.EveryODeviceError, match="Unknown device type"):
         net.to("abacus")
-
-
-def test_state_is_copied_out_and_in():
-    net, other = Net(), Net()
-    state = net.state_dict()
-    state["offset"][:] = 5
-    assert net.offset.numpy().tolist() == [0] * 4
-    state["blocks.1.count"] = np.array(7)
-    other.load_state_dict(state)
-    assert other.offset.numpy().tolist() == [5] * 4 and other.blocks[1].count == 7
-    assert np.array_equal(other.stem.weight.numpy(), net.stem.weight.numpy())
-    identity = other.offset
-    other.load_state_dict({"offset": eo.zeros(4)}, strict=False)
-    assert other.offset is identity and identity.numpy().tolist() == [0] * 4
-
-
-def test_state_is_converted_to_the_parameters_dtype():
-    model = nn.Linear(2, 1)
-    model.load_state_dict({"weight": np.array([[1.5], [2]], np.float64), "bias": np.array([3])})
-    assert model.weight.dtype == "float32" and model.weight.tolist() == [[1.5], [2]] and model.bias.tolist() == [3]
-
-
-def test_a_state_that_does_not_fit_writes_nothing():
-    net = Net()
-    good = net.state_dict()
-    missing = {name: value for name, value in good.items() if name != "stem.bias"}
-    for state, words in (
-        (missing, "Missing keys: 'stem.bias'"),
-        ({**good, "gone": np.zeros(1)}, "Unexpected keys: 'gone'"),
-        (
-            {**good, "offset": good["offset"] + 1, "stem.weight": np.zeros((2, 4))},
-            r"'stem.weight' expects shape \(4, 4\).*\(2, 4\)",
-        ),
-        (
-            {**good, "offset": good["offset"] + 1, "blocks.0.count": np.zeros(3)},
-            "Buffer 'blocks.0.count' expects shape",
-        ),
-    ):
-        with pytest.raises(eo.EveryOSerializationError, match=words):
-            net.load_state_dict(state)
-        assert net.offset.tolist() == [0] * 4
-    report = net.load_state_dict({**missing, "gone": np.zeros(1)}, strict=False)
-    assert report.missing == ["stem.bias"] and report.unexpected == ["gone"]
-
-
-def test_pickled_and_copied_modules_are_equal_and_apart():
-    net = Net()
-    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
-    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert np.array_equal(twin(x).numpy(), net(x).numpy()) and list(twin.state_dict()) == list(net.state_dict())
-        assert isinstance(twin.offset, nn.Parameter) and twin.offset.requires_grad
-        twin.offset.data = np.ones(4)
-        twin.blocks[0].count += 1
-        assert net.offset.tolist() == [0] * 4 and net.blocks[0].count == 0 and twin.state_dict()["blocks.0.count"] == 1
-
-
-def test_batch_norm_copies_have_their_own_statistics():
-    net = nn.Sequential(nn.BatchNorm1D(2))
-    twin = copy.deepcopy(net)
-    twin(np.array([[1.0, 2.0], [3.0, 6.0]], np.float32))
-    assert net[0].running_mean.tolist() == [0, 0] and twin.state_dict()["0.running_mean"].tolist() != [0, 0]
 
 
 def test_configurations_make_the_same_architecture():
@@ -386,12 +239,6 @@ def test_a_module_in_two_places_is_called_by_its_first_name():
     assert paths == ["spy"]
 
 
-def test_a_state_of_something_else_than_numbers_is_refused():
-    model = nn.Linear(1, 1)
-    with pytest.raises(eo.EveryOSerializationError, match="numbers"):
-        model.load_state_dict({"weight": [["a"]], "bias": [0.0]})
-
-
 def test_a_layer_whose_forward_was_replaced_is_called_by_it():
     model = nn.Sequential(nn.Linear(2, 2, seed=0), nn.ReLU())
     model[0].forward = lambda x: x * 0.0 + 7.0
@@ -414,3 +261,9 @@ def test_threads_may_call_one_model():
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def test_repr_of_a_module_that_holds_itself_ends():
+    net = Net()
+    net.again = net
+    assert "(again): ..." in repr(net)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -75,20 +76,24 @@ class Module:
             own[name] = value
             return
         if name in self._buffers and value is not None and not isinstance(value, (Parameter, Module)):
-            value = self._buffers[name] = _buffer_array(value)
+            value = self._buffers[name] = _buffer_array(value, self._buffers[name])
         else:
-            self._forget(name)
             if isinstance(value, Parameter):
+                self._forget(name, self._parameters)
                 self._parameters[name] = value
             elif isinstance(value, Module):
+                self._forget(name, self._modules)
                 if not any(value is child for _, child in self._children()):
                     value.__dict__["_name"] = name
                 self._modules[name] = value
             elif isinstance(value, (list, tuple)):
+                self._forget(name, self._lists)
                 for i, each in enumerate(value):
                     if isinstance(each, Module) and not any(each is child for _, child in self._children()):
                         each.__dict__["_name"] = f"{name}.{i}"
                 self._lists[name] = value
+            else:
+                self._forget(name)
         object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:
@@ -105,9 +110,10 @@ class Module:
             self._forget(name)
         object.__delattr__(self, name)
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, but_in: dict[str, Any] | None = None) -> None:
+        """Takes a name out of all registries but one, where it keeps its place in the order."""
         for registry in (self._parameters, self._modules, self._buffers, self._lists):
-            if name in registry:
+            if name in registry and registry is not but_in:
                 del registry[name]
 
     def register_buffer(self, name: str, value: Any) -> None:
@@ -241,8 +247,8 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> LoadReport:
         """Copies values into parameters and buffers, converting them to their dtypes.
 
-        A parameter in several places takes its value under any of its names. Raises EveryOSerializationError "Missing keys"
-        and "Unexpected keys" (not when `strict` is False: they are returned then), "expects shape", "Buffer", and for two
+        What is in several places takes its value under any of its names. Raises EveryOSerializationError "Missing keys" and
+        "Unexpected keys" (not when `strict` is False: they are returned then), "expects shape", "Buffer", and for two
         values for one parameter; nothing is written then.
         """
         parameters = dict(self.named_parameters())
@@ -251,7 +257,9 @@ class Module:
         given: dict[str, Array] = {}
         unexpected: list[str] = []
         places = {name: first_name[id(parameter)] for name, parameter in self._parameter_places()}
-        places.update((name, name) for name in buffers)
+        first_path = {id(module): path for path, module in self.named_modules()}
+        for path, _, module in self._walk("", self._name):
+            places.update((_join(path, name), _join(first_path[id(module)], name)) for name in module._buffers)
         for key, value in state.items():
             name = places.get(key)
             if name is None:
@@ -264,7 +272,7 @@ class Module:
                 )
             if name in given and not np.array_equal(given[name], array, equal_nan=array.dtype.kind == "f"):
                 raise EveryOSerializationError(
-                    f"[load_state_dict] {key!r} and {name!r} are one parameter and have different values"
+                    f"[load_state_dict] {key!r} and {name!r} are one and have different values"
                 )
             given[name] = array
         missing = [name for name in (*parameters, *buffers) if name not in given]
@@ -306,6 +314,7 @@ class Module:
         """What stands between the parentheses of repr, beside the children."""
         return ""
 
+    @recursive_repr("...")
     def __repr__(self) -> str:
         name = type(self).__name__
         children = [f"({child_name}): {child!r}".replace("\n", "\n  ") for child_name, child in self._children()]
@@ -339,6 +348,8 @@ def _value_array(value: Any) -> Array:
     return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _buffer_array(value: Any) -> Array:
-    """A buffer's own array: contiguous, so that a tensor can share its memory."""
-    return np.asarray(_value_array(value), order="C")
+def _buffer_array(value: Any, before: Array | None = None) -> Array:
+    """A buffer's own array: contiguous and writable, so that a tensor can share its memory; a floating one stays as wide."""
+    array = _value_array(value)
+    floating = before is not None and before.dtype.kind == array.dtype.kind == "f"
+    return np.require(array, before.dtype if before is not None and floating else None, ["C", "W"])

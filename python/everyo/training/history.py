@@ -34,9 +34,10 @@ class History:
 
     def __getitem__(self, key: str) -> list[Any]:
         """The value of each row that has it. Raises KeyError "No metric"."""
-        if key not in self.keys():
+        series = [row[key] for row in self._rows if key in row]
+        if not series:
             raise KeyError(f"[History] No metric {key!r}; there are {', '.join(self.keys()) or 'none yet'}")
-        return [row[key] for row in self._rows if key in row]
+        return series
 
     def get(self, key: str, default: Any = None) -> Any:
         """The series of a value, or `default`."""
