@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import everyo as eo
@@ -107,7 +107,6 @@ def test_initialization_functions():
 
 
 @given(st.lists(st.integers(0, 3), max_size=3))
-@settings(deadline=None)
 def test_linear_takes_any_leading_sizes(leading):
     layer, x = nn.Linear(5, 3, seed=1), np.random.default_rng(0).normal(size=(*leading, 5)).astype(np.float32)
     expected = x.astype(np.float64) @ layer.weight.numpy().astype(np.float64) + layer.bias.numpy()

@@ -33,7 +33,7 @@ ELEMENTWISE = [
 @pytest.mark.parametrize("loss, function, positive, formula", ELEMENTWISE)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @given(seed=SEEDS, rows=st.integers(1, 6))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_elementwise_losses_match_numpy(loss, function, positive, formula, reduction, seed, rows):
     p, t = sides(seed, (rows, 3), positive)
     expected = REDUCTIONS[reduction](formula(p.astype(np.float64), t.astype(np.float64)))
@@ -58,7 +58,7 @@ def test_bce_with_logits_is_stable(reduction):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @given(seed=SEEDS, rows=st.integers(1, 6), classes=st.integers(2, 5))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_cross_entropy_takes_labels_and_shares(reduction, seed, rows, classes):
     generator = np.random.default_rng(seed)
     logits = (4 * generator.normal(size=(rows, classes))).astype(np.float32)
