@@ -57,6 +57,13 @@ struct CsvDatasetOptions {
 /// column that the file has not.
 EVERYO_API ArrayDataset load_csv_dataset(const std::string& path, const CsvDatasetOptions& options = {});
 
+/// The array in an IDX file, the format of MNIST: uint8, int32 (also of 8 and 16 bits), float32 or float64, of any
+/// shape up to 8 dimensions. FileError for a file that is missing, damaged, compressed, or longer than its shape says.
+EVERYO_API Tensor load_idx(const std::string& path);
+/// The array in a .npy file of NumPy's, format versions 1 to 3, either order: float32, float64, float16, int64, int32,
+/// uint8 or bool, little-endian. FileError as load_idx, and for other dtypes by their name.
+EVERYO_API Tensor load_npy(const std::string& path);
+
 // ---- digits ----
 
 /// Path of a data file that ships with the library: $EVERYO_DATA, data/ or share/everyo/ beside the library or up to
