@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <array>
+#include <limits>
 
 #include "common.h"
 
@@ -75,6 +78,19 @@ Tensor made(Tensor value, nb::handle device, bool requires_grad) {
   check_device(device);
   if (requires_grad) value.set_requires_grad();
   return value;
+}
+
+// Every place of `indices` with itself as index, but for one axis, whose index is the value there.
+Tensor gathered(const Tensor& x, TensorLike like, std::int64_t axis) {
+  const Tensor indices = as_labels(like);
+  if (indices.rank() != x.rank())
+    throw ShapeError(fmt::format("[gather] indices of shape {} for a tensor of shape {}; both need as many dimensions",
+                                 to_string(indices.shape()), to_string(x.shape())));
+  const std::int64_t at = axis_of("gather", axis, x.rank());
+  const nb::object places = nb::module_::import_("numpy").attr("indices")(live_array(indices).attr("shape"));
+  nb::list key;
+  for (std::int64_t i = 0; i < x.rank(); ++i) key.append(i == at ? live_array(indices) : nb::object(places[i]));
+  return index(x, nb::steal(PySequence_Tuple(key.ptr())));
 }
 
 void bind_unary(nb::module_& m, nb::class_<PyTensor>& tensor) {
@@ -224,6 +240,15 @@ void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
       "a"_a, "indices"_a, "axis"_a = 0,
       nb::sig("def take(a: TensorLike, indices: TensorLike, axis: int = 0) -> Tensor"),
       "Rows of a along an axis; indices' dimensions [..] stand in place of it. Gradients touch the rows used.");
+  m.def(
+      "gather",
+      [](TensorLike a, TensorLike indices, std::int64_t axis) {
+        return wrap(gathered(as_tensor(a), indices, axis));
+      },
+      "a"_a, "indices"_a, "axis"_a,
+      nb::sig("def gather(a: TensorLike, indices: TensorLike, axis: int) -> Tensor"),
+      "a's elements at indices along an axis, as numpy.take_along_axis; elsewhere each place stays. indices [..] has "
+      "a's dimensions; the result has its shape.");
   m.def(
       "one_hot",
       [](TensorLike indices, std::int64_t classes, DTypeLike dtype) {

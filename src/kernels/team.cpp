@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <thread>
 
@@ -110,17 +109,18 @@ class Pool {
 // Never destroyed: its workers wait in it until the process ends.
 alignas(Pool) constinit std::byte memory[sizeof(Pool)]{};
 constinit std::atomic<Pool*> the_pool{nullptr};
-constinit std::once_flag made;
 
 Pool& pool() noexcept {
   if (Pool* const there = the_pool.load(std::memory_order_acquire)) [[likely]]
     return *there;
-  std::call_once(made, [] {
+  // Not std::call_once, which uses thread-locals of libstdc++: a process that loads us late may have no room for them.
+  [[maybe_unused]] static const bool made = [] {
     // A forked child has no workers. It begins with a new pool, in the same place: a region that the fork interrupted
     // finds that nobody joined it.
     pthread_atfork(nullptr, nullptr, [] { the_pool.store(new (memory) Pool, std::memory_order_release); });
     the_pool.store(new (memory) Pool, std::memory_order_release);
-  });
+    return true;
+  }();
   return *the_pool.load(std::memory_order_acquire);
 }
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import everyo as eo
+from everyo import _core
 
 FLOATS = st.floats(-100, 100, width=32)
 BINARY = {
@@ -73,9 +74,15 @@ def test_masks():
     tensor = eo.Tensor(array.copy())
     for mask in (array > 5, np.array([True, False, True]), (slice(None), np.array([True, False, True, True]))):
         assert np.array_equal(tensor[mask].numpy(), array[mask])
-    # Y05: a bool tensor is a mask, too.
-    assert np.array_equal(tensor[tensor > 5].numpy(), array[array > 5])
+
     assert tensor[eo.Tensor([2, 0], dtype="int64")].tolist() == array[[2, 0]].tolist()
+
+
+def test_Y05_A_bool_tensor_is_a_mask():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tensor = eo.Tensor(array.copy())
+    assert np.array_equal(tensor[tensor > 5].numpy(), array[array > 5])
+    assert np.array_equal(tensor[eo.Tensor([True, False, True])].numpy(), array[[0, 2]])
 
 
 @pytest.mark.parametrize("key", [3, -4, (0, 4), (0, 0, 0), ([3],), (np.array([True]),), ([0.5],), (..., ...)])
@@ -96,7 +103,7 @@ def test_indexing_is_differentiable():
         assert np.allclose(x.grad, expected, atol=1e-6), key  # two summands at most
 
 
-def test_y01_an_array_on_the_left_keeps_the_graph():
+def test_Y01_An_array_on_the_left_keeps_the_graph():
     x = eo.Tensor([1.0, 2.0], requires_grad=True)
     for left in (np.array([3.0, 3.0], np.float32), np.float32(3), np.float64(3), 3, [3.0, 3.0]):
         product = left * x
@@ -109,7 +116,7 @@ def test_y01_an_array_on_the_left_keeps_the_graph():
     assert (1 / x).tolist() == [1, 0.5] and (1 - x).tolist() == [0, -1]
 
 
-def test_y04_numbers_are_weak():
+def test_Y04_Numbers_are_weak():
     half, whole = eo.Tensor([1.0], dtype="float16"), eo.Tensor([1], dtype="int64")
     for number in (2, 2.5, np.float64(2.5), True):
         assert (half * number).dtype == (number * half).dtype == "float16"
@@ -132,12 +139,18 @@ def test_promotion(pair, expected):
     assert (a * b).dtype == (b * a).dtype == expected
 
 
-def test_y20_elementwise_ops_are_there():
+def test_Y20_Elementwise_ops_are_there():
     a, b = eo.Tensor([1.0, 5.0], requires_grad=True), eo.Tensor([2.0, 3.0])
     assert eo.where(a > b, a, b).tolist() == eo.maximum(a, b).tolist() == [2, 5]
     assert eo.minimum(a, b).tolist() == [1, 3]
     eo.where(a > b, a, b).sum().backward()
     assert a.grad.tolist() == [0, 1]
+    table = eo.Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    assert _core.gather(table, [[2], [0]], axis=1).tolist() == [[3], [4]]
+    picked = _core.gather(table, [[0, 0], [-1, 1]], axis=1)
+    assert picked.tolist() == np.take_along_axis(table.numpy(), np.array([[0, 0], [-1, 1]]), 1).tolist()
+    picked.sum().backward()
+    assert table.grad.tolist() == [[2, 0, 0], [0, 1, 1]]
 
 
 def test_creation():

@@ -51,6 +51,12 @@ class Library(unittest.TestCase):
     def test_does_nothing_when_it_is_loaded(self):
         self.assertEqual(static_initialisers(LIBRARY), [])
 
+    def test_uses_no_thread_locals_of_other_libraries(self):
+        # They would need a place in the room the loader reserves, which a library loaded earlier may have used up.
+        relocations = [line.split() for line in tree.output_of("readelf", "-rW", str(LIBRARY)).splitlines() if "TPOFF" in line]
+        self.assertTrue(relocations)
+        self.assertEqual([fields[4] for fields in relocations if len(fields) > 4 and "@" in fields[4]], [])
+
     def test_a_static_initialiser_is_found_and_named(self):
         compiler = os.environ.get("EVERYO_CXX", "c++")
         for source, name in (
