@@ -242,11 +242,8 @@ void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
       "Rows of a along an axis; indices' dimensions [..] stand in place of it. Gradients touch the rows used.");
   m.def(
       "gather",
-      [](TensorLike a, TensorLike indices, std::int64_t axis) {
-        return wrap(gathered(as_tensor(a), indices, axis));
-      },
-      "a"_a, "indices"_a, "axis"_a,
-      nb::sig("def gather(a: TensorLike, indices: TensorLike, axis: int) -> Tensor"),
+      [](TensorLike a, TensorLike indices, std::int64_t axis) { return wrap(gathered(as_tensor(a), indices, axis)); },
+      "a"_a, "indices"_a, "axis"_a, nb::sig("def gather(a: TensorLike, indices: TensorLike, axis: int) -> Tensor"),
       "a's elements at indices along an axis, as numpy.take_along_axis; elsewhere each place stays. indices [..] has "
       "a's dimensions; the result has its shape.");
   m.def(

@@ -78,7 +78,7 @@ def test_masks():
     assert tensor[eo.Tensor([2, 0], dtype="int64")].tolist() == array[[2, 0]].tolist()
 
 
-def test_Y05_A_bool_tensor_is_a_mask():
+def test_Y05_ABoolTensorIsAMask():
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     tensor = eo.Tensor(array.copy())
     assert np.array_equal(tensor[tensor > 5].numpy(), array[array > 5])
@@ -103,7 +103,7 @@ def test_indexing_is_differentiable():
         assert np.allclose(x.grad, expected, atol=1e-6), key  # two summands at most
 
 
-def test_Y01_An_array_on_the_left_keeps_the_graph():
+def test_Y01_AnArrayOnTheLeftKeepsTheGraph():
     x = eo.Tensor([1.0, 2.0], requires_grad=True)
     for left in (np.array([3.0, 3.0], np.float32), np.float32(3), np.float64(3), 3, [3.0, 3.0]):
         product = left * x
@@ -116,7 +116,7 @@ def test_Y01_An_array_on_the_left_keeps_the_graph():
     assert (1 / x).tolist() == [1, 0.5] and (1 - x).tolist() == [0, -1]
 
 
-def test_Y04_Numbers_are_weak():
+def test_Y04_NumbersAreWeak():
     half, whole = eo.Tensor([1.0], dtype="float16"), eo.Tensor([1], dtype="int64")
     for number in (2, 2.5, np.float64(2.5), True):
         assert (half * number).dtype == (number * half).dtype == "float16"
@@ -139,7 +139,7 @@ def test_promotion(pair, expected):
     assert (a * b).dtype == (b * a).dtype == expected
 
 
-def test_Y20_Elementwise_ops_are_there():
+def test_Y20_ElementwiseOpsAreThere():
     a, b = eo.Tensor([1.0, 5.0], requires_grad=True), eo.Tensor([2.0, 3.0])
     assert eo.where(a > b, a, b).tolist() == eo.maximum(a, b).tolist() == [2, 5]
     assert eo.minimum(a, b).tolist() == [1, 3]

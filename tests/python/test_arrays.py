@@ -86,7 +86,7 @@ def test_a_write_before_forward_counts():
 
 @pytest.mark.parametrize("held", ["not held", "held from before", "held from after"])
 @pytest.mark.parametrize("borrowed", [False, True])
-def test_Y11_A_write_after_forward_is_noticed(held, borrowed):
+def test_Y11_AWriteAfterForwardIsNoticed(held, borrowed):
     array = np.array([1, 2], np.float32)
     x = eo.Tensor(array if borrowed else [1.0, 2.0], requires_grad=True)
     view = x.data if held == "held from before" else None
@@ -98,7 +98,7 @@ def test_Y11_A_write_after_forward_is_noticed(held, borrowed):
         loss.backward()
 
 
-def test_Y11_For_activations_too():
+def test_Y11_ActivationsAreWatchedToo():
     x = eo.Tensor([1.0, 2.0], requires_grad=True)
     hidden = x * 2
     loss = (hidden * hidden).sum()
