@@ -231,9 +231,7 @@ Tensor as_labels(TensorLike like) {
 bool is_number(nb::handle object) noexcept {
   PyObject* o = object.ptr();
   if (PyFloat_Check(o) || PyLong_Check(o)) return true;
-  if (PyType_CheckExact(o) || is_tensor(object)) return false;
-  const char* module = Py_TYPE(o)->tp_name;
-  if (std::string_view(module).substr(0, 6) != "numpy.") return false;
+  if (PyList_Check(o) || PyTuple_Check(o) || PyType_Check(o) || is_tensor(object)) return false;
   static PyObject* const scalar = numpy("generic").release().ptr();
   return PyObject_IsInstance(o, scalar) == 1 && PyNumber_Check(o) && !PyComplex_Check(o);
 }

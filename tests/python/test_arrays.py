@@ -1,6 +1,8 @@
 """NumPy and DLPack: memory shared, never left behind, and writes that are noticed."""
 
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -163,3 +165,9 @@ def test_dlpack_with_pytorch():
         assert back.dtype == dtype and back.tolist() == [7, 2, 3]
     strided = eo.from_dlpack(torch.arange(6.0).reshape(2, 3).T)
     assert strided.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_pytorch_may_be_imported_first():
+    # It leaves little room for thread-locals of libraries that come later.
+    pytest.importorskip("torch")
+    subprocess.run([sys.executable, "-c", "import torch, everyo; everyo.ones(2).sum()"], check=True)
