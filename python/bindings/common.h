@@ -47,8 +47,9 @@ struct DTypeLike {
 };
 
 bool is_tensor(nb::handle object) noexcept;
-/// The handle inside a Python tensor; only after is_tensor().
-const Tensor& tensor_in(nb::handle object) noexcept;
+/// What a Python tensor holds; only after is_tensor(). Throws StateError when its __init__ has not run.
+PyTensor& py_tensor(nb::handle object);
+inline const Tensor& tensor_in(nb::handle object) { return py_tensor(object).value; }
 nb::object wrap(Tensor value);
 nb::object wrap(std::vector<Tensor> values);
 

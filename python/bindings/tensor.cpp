@@ -96,7 +96,7 @@ void retain_gradient(PyTensor& self) {
 }
 
 std::string represent(nb::handle self) {
-  const PyTensor& tensor = *nb::inst_ptr<PyTensor>(self);
+  const PyTensor& tensor = py_tensor(self);
   const Tensor& value = tensor.value;
   constexpr std::int64_t most_shown = 1000;
   std::string body = fmt::format("<{} elements>", value.size());
@@ -325,7 +325,11 @@ void bind_protocols(nb::class_<PyTensor>& tensor) {
 }  // namespace
 
 bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(object.ptr(), tensor_type) != 0; }
-const Tensor& tensor_in(nb::handle object) noexcept { return nb::inst_ptr<PyTensor>(object)->value; }
+PyTensor& py_tensor(nb::handle object) {
+  if (!nb::inst_ready(object)) [[unlikely]]
+    throw StateError("[Tensor] a tensor is used before its __init__ has run; a subclass must call super().__init__()");
+  return *nb::inst_ptr<PyTensor>(object);
+}
 nb::object wrap(Tensor value) { return nb::cast(PyTensor{std::move(value)}, nb::rv_policy::move); }
 nb::object wrap(std::vector<Tensor> values) {
   nb::list list;
@@ -358,7 +362,7 @@ nb::class_<PyTensor> bind_tensor(nb::module_& m) {
       .def(
           "retain_grad",
           [](nb::handle self) {
-            retain_gradient(*nb::inst_ptr<PyTensor>(self));
+            retain_gradient(py_tensor(self));
             return nb::borrow(self);
           },
           nb::sig("def retain_grad(self) -> Tensor"),

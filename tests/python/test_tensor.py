@@ -2,6 +2,9 @@
 
 import copy
 import pickle
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -149,6 +152,27 @@ def test_subclasses_may_be_made():
     (weight * 2).sum().backward()
     assert weight.grad.tolist() == [2.0]
     assert isinstance(copy.deepcopy(weight), Weight)
+
+
+def test_a_subclass_that_forgets_to_begin_is_told():
+    class Forgetful(eo.Tensor):
+        def __init__(self):
+            pass
+
+    for use in (repr, eo.relu, lambda t: t + 1, lambda t: 1 - t, lambda t: t == t, eo.as_tensor, lambda t: eo.SGD([t])):
+        with pytest.raises(eo.EveryOError, match="super"):
+            use(Forgetful())
+    with pytest.warns(RuntimeWarning, match="uninitialized"), pytest.raises(TypeError):
+        Forgetful().shape
+
+
+def test_control_c_stops_a_run():
+    program = "import everyo as eo\nx = eo.rand(300, 300)\nprint('begun', flush=True)\nwhile True: x @ x"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode != 0 and b"KeyboardInterrupt" in errors
 
 
 def test_setitem_writes_outside_the_graph():
