@@ -70,20 +70,10 @@ class NewFile {
     if (closed < 0 && errno != EINTR) fail("write", target_, errno);
     if (rename(temporary_.c_str(), target_.c_str()) < 0) fail("write", target_, errno);
     in_place_ = true;
-    sync_directory();
+    sync_directory(target_.has_parent_path() ? target_.parent_path() : Path("."));
   }
 
  private:
-  /// So that the new name outlasts a crash. Some file systems cannot sync a directory: then the name is as safe as
-  /// there.
-  void sync_directory() noexcept {
-    const Path parent = target_.has_parent_path() ? target_.parent_path() : Path(".");
-    const int directory = retry([&] { return open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-    if (directory < 0) return;
-    retry([&] { return fsync(directory); });
-    close(directory);
-  }
-
   Path target_, temporary_;
   int descriptor_ = -1;
   bool in_place_ = false;
@@ -147,6 +137,13 @@ void write_file(const Path& file, std::span<const std::span<const std::byte>> pa
 void write_file(const Path& file, std::string_view text) {
   const std::span<const std::byte> part = std::as_bytes(std::span(text));
   write_file(file, std::span(&part, 1));
+}
+
+void sync_directory(const Path& directory) noexcept {
+  const int descriptor = retry([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (descriptor < 0) return;
+  retry([&] { return fsync(descriptor); });
+  close(descriptor);
 }
 
 void make_directories(const Path& directory) {

@@ -38,6 +38,10 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t limit);
 void write_file(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts);
 void write_file(const std::filesystem::path& path, std::string_view text);
 
+/// So that names made in a directory outlast a crash. Some file systems cannot sync one: then they are as safe as
+/// there.
+void sync_directory(const std::filesystem::path& path) noexcept;
+
 /// Makes a directory and those above it; one that is there is no error.
 void make_directories(const std::filesystem::path& path);
 

@@ -1,6 +1,5 @@
 #include "everyo/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -60,23 +59,15 @@ class NewFolder {
 
   [[nodiscard]] const Path& path() const noexcept { return temporary_; }
   void put_in_place() {
-    sync(temporary_);
+    base::sync_directory(temporary_);
     if (std::rename(temporary_.c_str(), target_.c_str()) != 0)
       throw FileError(
           fmt::format("[save_state] cannot make '{}': {}", target_.string(), std::generic_category().message(errno)));
     in_place_ = true;
-    sync(target_.has_parent_path() ? target_.parent_path() : Path("."));
+    base::sync_directory(target_.has_parent_path() ? target_.parent_path() : Path("."));
   }
 
  private:
-  // So that the names outlast a crash. Some file systems cannot sync a directory: then they are as safe as there.
-  static void sync(const Path& directory) noexcept {
-    const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    fsync(descriptor);
-    close(descriptor);
-  }
-
   Path target_, temporary_;
   std::error_code ignored_;
   bool in_place_ = false;
