@@ -62,8 +62,7 @@ void RunFolder::add_metrics(const everyo::EpochMetrics& m) {
 
 bool RunFolder::is_time() const { return std::chrono::steady_clock::now() - last_save_ >= between_checkpoints; }
 
-void RunFolder::save_checkpoint(const everyo::StateTree& state, std::int64_t step, bool always) {
-  if (!always && !is_time()) return;
+void RunFolder::save_checkpoint(const everyo::StateTree& state, std::int64_t step) {
   store_.save(state, step);
   last_save_ = std::chrono::steady_clock::now();
 }

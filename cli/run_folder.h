@@ -21,9 +21,9 @@ class RunFolder {
   RunFolder(std::filesystem::path path, bool resumed, std::int64_t epochs_done);
 
   void add_metrics(const everyo::EpochMetrics& row);
-  /// A checkpoint, unless the last one is younger than ten seconds and `always` is false.
-  void save_checkpoint(const everyo::StateTree& state, std::int64_t step, bool always);
+  /// Whether the last checkpoint is ten seconds old.
   [[nodiscard]] bool is_time() const;
+  void save_checkpoint(const everyo::StateTree& state, std::int64_t step);
   void finish(const everyo::ModuleBase& model, const nlohmann::json& config);
 
   /// Where a run's checkpoints lie.

@@ -93,7 +93,7 @@ int train(const Common& common, Choices choices, const CLI::App& app) {
     everyo::StateTree state;
     state["run"] = to_state(choices);
     state["trainer"] = trainer.state(loader);
-    out->save_checkpoint(state, trainer.steps(), always);
+    out->save_checkpoint(state, trainer.steps());
   };
   fmt::print("{} on {}: {} parameters, {} samples, batch {}, {} with learning rate {:g}\n", choices.model, choices.data,
              model->num_parameters(), data.train.size(), choices.batch, choices.optimizer, optimizer->lr());

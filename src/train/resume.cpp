@@ -17,6 +17,7 @@ StateTree state_of(const ModuleBase& model) {
   return tree;
 }
 
+// Borrows the tree's bytes.
 StateDict state_dict_of(const StateTree& tree) {
   StateDict dict;
   for (const auto& [name, entry] : tree.entries()) {
@@ -24,9 +25,7 @@ StateDict state_dict_of(const StateTree& tree) {
     array.check();
     if (array.shard)
       throw StateError(fmt::format("[Trainer] '{}' in the state is a shard; put the shards together first", name));
-    const Tensor tensor = Tensor::empty(array.spec);
-    std::ranges::copy(array.bytes, tensor.bytes());
-    dict.emplace_back(name, tensor);
+    dict.emplace_back(name, Tensor::borrow(const_cast<std::byte*>(array.bytes.data()), array.spec));
   }
   return dict;
 }
