@@ -1,5 +1,6 @@
 #pragma once
 // All of the library.
+#include "everyo/accumulation.h"
 #include "everyo/autograd.h"
 #include "everyo/checkpoint.h"
 #include "everyo/communicator.h"

@@ -28,6 +28,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("onnx_graph", "op"), "autograd"),
     **dict.fromkeys(("window",), "ops"),
     **dict.fromkeys(("checkpoint",), "io"),
+    **dict.fromkeys(("accumulation",), "train"),
 }
 
 # Libraries and instruction sets that only kernels/ may see.
