@@ -7,6 +7,7 @@
 #include "everyo/context.h"
 #include "everyo/data.h"
 #include "everyo/dtype.h"
+#include "everyo/early_stopping.h"
 #include "everyo/error.h"
 #include "everyo/events.h"
 #include "everyo/half.h"

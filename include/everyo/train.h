@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "everyo/accumulation.h"
 #include "everyo/data.h"
+#include "everyo/early_stopping.h"
 #include "everyo/nn.h"
 #include "everyo/optim.h"
 
@@ -21,13 +23,17 @@ struct TrainConfig {
   std::int64_t epochs = 10;
   std::uint64_t seed = 0;             ///< of dropout and the like; weights and order have their own
   std::optional<double> clip_norm{};  ///< largest global norm of the gradients
+  std::int64_t accumulate = 1;        ///< micro-batches that a rank's part of a batch is cut into
+  TargetCount count{};                ///< what the loss divides by: rows, unless it says otherwise
+  Schedule schedule{};                ///< of the optimizer's learning rates, by its steps; none: they stay
+  std::optional<EarlyStoppingOptions> early_stopping{};
 };
 
 /// Where a run stands.
 struct TrainProgress {
   std::int64_t epoch = 0, epochs = 0;  ///< epoch from 1
-  std::int64_t step = 0, steps = 0;    ///< of this epoch, from 1
-  double loss = 0, accuracy = 0;       ///< of this epoch so far, over its samples
+  std::int64_t step = 0, steps = 0;    ///< batches of this epoch, from 1
+  double loss = 0, accuracy = 0;       ///< of this epoch so far, over its targets that count
   double samples_per_second = 0;       ///< of this run so far
   double seconds_left = 0;             ///< of the whole run, if it goes on as fast
   [[nodiscard]] bool epoch_done() const noexcept { return step == steps; }
@@ -35,25 +41,37 @@ struct TrainProgress {
 /// Called after every step; false stops the run after it.
 using ProgressCallback = std::function<bool(const TrainProgress&)>;
 
+struct Evaluation {
+  double loss = 0;      ///< mean over the targets that count
+  double accuracy = 0;  ///< fraction of them whose row's largest logit is the label's; 0 for targets that are no labels
+  std::int64_t samples = 0;
+};
 /// What one epoch came to, one line of metrics.jsonl.
 struct EpochMetrics {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t samples = 0;
-  double loss = 0, accuracy = 0;  ///< during training, over the epoch's samples
-  double learning_rate = 0;
+  double loss = 0, accuracy = 0;  ///< during training, over the epoch's targets that count
+  double learning_rate = 0;       ///< of its last step
   double seconds = 0, samples_per_second = 0;
+  std::optional<Evaluation> validation{};
+  bool best = false;  ///< the best so far, as early stopping is told to see it
 };
-/// Called after every epoch.
+/// Called after every epoch, when the trainer's state is that of the epoch's end.
 using EpochCallback = std::function<void(const EpochMetrics&)>;
+/// A value of an epoch by name: "loss", "accuracy", "val_loss", "val_accuracy". Throws ValueError for another name, and
+/// for a value of the validation that there was none of.
+EVERYO_API double metric(const EpochMetrics& row, std::string_view name);
+
 struct TrainResult {
   std::vector<EpochMetrics> epochs;
   double seconds = 0;
   bool stopped = false;  ///< by the callback
+  bool early = false;    ///< by early stopping
 };
-struct Evaluation {
-  double loss = 0;      ///< mean over samples
-  double accuracy = 0;  ///< fraction of rows whose largest logit is the label's; 0 for targets that are no labels
-  std::int64_t samples = 0;
+struct FitOptions {
+  ProgressCallback progress{};
+  EpochCallback epoch_end{};
+  std::optional<ArrayDataset> validation{};  ///< evaluated after each epoch
 };
 
 /// Trains one model with one optimizer. It refers to both, and to nothing else between calls.
@@ -62,70 +80,88 @@ struct Evaluation {
 ///     }; Trainer trainer(model, optimizer, loss, {.epochs = 20}); trainer.fit(loader);
 class EVERYO_API Trainer {
  public:
-  /// Throws ValueError for epochs below 1 ("epochs") or a clip_norm that is not above 0 ("gradient_clip").
+  /// Throws ValueError for epochs or accumulate below 1, a clip_norm that is not above 0 ("gradient_clip"), and what
+  /// EarlyStopping refuses. With a schedule, the optimizer's learning rates are those of its first step from here on.
   Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, const TrainConfig& config = {});
 
-  /// Trains from where the loader stands to the end of epoch `epochs`, counted by the loader. Each step is one event of
-  /// kind `other` with its parts inside: data, forward, backward, optimizer. The model is in training mode during it
-  /// and each module in its own mode afterwards. Throws StateError when a loss is not finite; the message names the
-  /// step, the loss, and the first parameter whose value or gradient is not finite. The optimizer has not made that
-  /// step.
-  TrainResult fit(Loader& loader, const ProgressCallback& progress = {}, const EpochCallback& epoch_end = {});
+  /// Trains from where the loader stands to the end of epoch `epochs`, counted by the loader. A batch is one optimizer
+  /// step, made of `accumulate` micro-batches (MicroBatches, accumulation.h); one of whose targets none counts makes no
+  /// step, and the first of them is logged. Each step is one event of kind `other` with its parts inside: data,
+  /// forward, backward, optimizer. The model is in training mode during it and each module in its own mode afterwards.
+  ///
+  /// With early stopping, a run that ends (by it, or after its last epoch) leaves the model with the weights of the
+  /// best epoch; one that a callback stops goes on later, and keeps those it has. Save what is to be resumed in
+  /// `epoch_end`.
+  ///
+  /// Throws ValueError when early stopping watches a validation that is not given; StateError when a loss is not
+  /// finite: the message names the step, the loss, and the first parameter whose value or gradient is not finite. The
+  /// optimizer has not made that step.
+  TrainResult fit(Loader& loader, const FitOptions& options);
+  TrainResult fit(Loader& loader, const ProgressCallback& progress = {}, const EpochCallback& epoch_end = {}) {
+    return fit(loader, FitOptions{.progress = progress, .epoch_end = epoch_end});
+  }
 
   /// Loss and accuracy over all rows of `data`, in evaluation mode and without a graph; each module's own mode comes
   /// back. Throws ValueError without samples ("no batches") or for a batch below 1.
   [[nodiscard]] Evaluation evaluate(const ArrayDataset& data, std::int64_t batch = 256) const;
 
-  /// All that a resumed run needs to go on with the same bits: model, optimizer, steps, the epoch's sums so far, and
-  /// where the loader stands. Between steps; a progress callback may call it.
+  /// All that a resumed run needs to go on with the same bits: model, optimizer, schedule, early stopping with its best
+  /// weights, steps, the epoch's sums so far, and where the loader stands. Between steps; a callback may call it.
   [[nodiscard]] StateTree state(const Loader& loader) const;
-  /// Takes up such a state: `fit` goes on from there. Throws StateError for a state of another model, optimizer or
-  /// order of samples.
+  /// Takes up such a state: `fit` goes on from there. `accumulate` may differ, and so may epochs and patience. Throws
+  /// StateError for a state of another model, optimizer or order of samples, or with other parts (a schedule, early
+  /// stopping) than this trainer's.
   void load(const StateTree& state, Loader& loader);
 
   /// Steps made so far.
   [[nodiscard]] std::int64_t steps() const noexcept { return step_; }
   [[nodiscard]] const TrainConfig& config() const noexcept { return config_; }
+  /// Where early stopping stands; null without it.
+  [[nodiscard]] const EarlyStopping* early_stopping() const noexcept { return early_ ? &*early_ : nullptr; }
 
  private:
-  struct StepResult {
-    double loss;
-    std::int64_t correct;
-  };
-  /// Sums over the epoch's samples so far.
+  /// Sums over some samples, of an epoch or a step.
   struct Totals {
-    double loss = 0;
-    std::int64_t correct = 0, samples = 0;
-    void add(double mean_loss, std::int64_t right, std::int64_t rows) {
-      loss += mean_loss * static_cast<double>(rows);
-      correct += right;
-      samples += rows;
+    double loss = 0;           // times the targets that count
+    std::int64_t counted = 0;  // targets that the loss is a mean over
+    std::int64_t correct = 0, labels = 0, samples = 0;
+    double learning_rate = 0;  // of the last step
+    [[nodiscard]] double mean_loss() const { return counted == 0 ? 0 : loss / static_cast<double>(counted); }
+    [[nodiscard]] double accuracy() const {
+      return labels == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(labels);
     }
-    [[nodiscard]] double mean_loss() const { return loss / static_cast<double>(samples); }
-    [[nodiscard]] double accuracy() const { return static_cast<double>(correct) / static_cast<double>(samples); }
   };
-  StepResult step(const Batch& batch);
-  [[noreturn]] void report_bad_loss(const Tensor& loss, const Batch& batch);
+  void step(const Batch& batch);
+  void forward_backward(const MicroBatch& part, Totals& sums);
+  void update();
+  [[noreturn]] void report_bad_loss(const Tensor& loss, const MicroBatch& part);
+  [[noreturn]] void report_bad_gradient(double norm);
+  EpochMetrics end_epoch(std::int64_t epoch, double seconds, const FitOptions& options);
 
   ModuleBase& model_;
   Optimizer& optimizer_;
   LossFunction loss_;
   TrainConfig config_;
+  std::optional<Scheduler> scheduler_;
+  std::optional<EarlyStopping> early_;
   std::int64_t step_ = 0;
   Totals epoch_;
+  bool said_empty_ = false;  // that a batch without a target that counts makes no step
 };
 
 /// The class of each row of `data` by a model that gives logits [N, K]: int64 [N], the first largest of its row. In
 /// evaluation mode and without a graph; each module's own mode comes back. Throws as Trainer::evaluate.
 EVERYO_API Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch = 256);
-/// Loss and accuracy of a model, as Trainer::evaluate.
+/// Loss and accuracy of a model, as Trainer::evaluate, with `count` as in TrainConfig.
 EVERYO_API Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data,
-                               std::int64_t batch = 256);
+                               std::int64_t batch = 256, const TargetCount& count = {});
 
-/// Rows of logits [N, K] whose first largest element is at the label, int64 [N]; nothing for other shapes or dtypes.
-EVERYO_API std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels);
+/// Rows of logits [N, K] whose first largest element is at the label, int64 [N], rows labelled `ignore_index` left out;
+/// nothing for other shapes or dtypes.
+EVERYO_API std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels,
+                                                     std::optional<std::int64_t> ignore_index = {});
 
-// ---- models and optimizers by name, for the command ----
+// ---- models, optimizers and schedules by name, for the command ----
 
 struct ModelOptions {
   std::int64_t inputs = 64, classes = 10;
@@ -143,5 +179,14 @@ EVERYO_API std::vector<std::string> optimizer_names();
 /// for another name.
 EVERYO_API std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Tensor> parameters,
                                                      std::optional<double> learning_rate = {});
+
+struct ScheduleOptions {
+  std::int64_t steps = 0;    ///< of the whole run, 1 or more
+  std::int64_t warm_up = 0;  ///< of them, while the rate rises to its full height; less than steps
+};
+EVERYO_API std::vector<std::string> schedule_names();
+/// After the warm-up: "constant"; "step", a tenth after each third of the run; "cosine", half a cosine down to 0.
+/// Throws ValueError for another name or options out of range.
+EVERYO_API Schedule make_schedule(std::string_view name, const ScheduleOptions& options);
 
 }  // namespace everyo::inline v1

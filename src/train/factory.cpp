@@ -60,4 +60,25 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Ten
   unknown("make_optimizer", "optimizer", name, optimizer_names());
 }
 
+std::vector<std::string> schedule_names() { return {"constant", "step", "cosine"}; }
+
+Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
+  if (options.steps < 1 || options.warm_up < 0 || options.warm_up >= options.steps)
+    throw ValueError(
+        fmt::format("[make_schedule] a warm-up of {} steps in a run of {}; the run has at least 1 step, and "
+                    "more than its warm-up",
+                    options.warm_up, options.steps));
+  const std::int64_t rest = options.steps - options.warm_up;
+  Schedule schedule;
+  if (name == "constant")
+    schedule = constant_schedule();
+  else if (name == "step")
+    schedule = step_schedule(rest / 3 + (rest % 3 == 0 ? 0 : 1), 0.1);
+  else if (name == "cosine")
+    schedule = cosine_schedule(rest);
+  else
+    unknown("make_schedule", "schedule", name, schedule_names());
+  return options.warm_up == 0 ? schedule : warm_up(options.warm_up, std::move(schedule));
+}
+
 }  // namespace everyo::inline v1

@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "everyo/train.h"
+#include "train/model_state.h"
 
 // A Trainer's whole state, and the way back.
-namespace everyo::inline v1 {
-namespace {
+namespace everyo::train {
 
 StateTree state_of(const ModuleBase& model) {
   StateTree tree;
@@ -17,7 +17,6 @@ StateTree state_of(const ModuleBase& model) {
   return tree;
 }
 
-// Borrows the tree's bytes.
 StateDict state_dict_of(const StateTree& tree) {
   StateDict dict;
   for (const auto& [name, entry] : tree.entries()) {
@@ -30,37 +29,69 @@ StateDict state_dict_of(const StateTree& tree) {
   return dict;
 }
 
+}  // namespace everyo::train
+
+namespace everyo::inline v1 {
+namespace {
+
+// The parts of a state that only some trainers have.
+constexpr const char *schedule_key = "schedule", *early_key = "early_stopping";
+
+void check_part(const StateTree& state, const char* key, bool here) {
+  if (state.contains(key) == here) return;
+  throw StateError(fmt::format("[Trainer] the state was saved {} {}, and this trainer is {}; make it as it was then",
+                               here ? "without" : "with", key, here ? "with one" : "without"));
+}
+
 }  // namespace
 
 StateTree Trainer::state(const Loader& loader) const {
   StateTree tree;
-  tree["model"] = state_of(model_);
+  tree["model"] = train::state_of(model_);
   tree["optimizer"] = optimizer_.state();
+  if (scheduler_) tree[schedule_key] = scheduler_->state();
+  if (early_) tree[early_key] = early_->state();
   tree["loader"] = loader.state();
-  tree["trainer"]["step"] = step_;
-  tree["trainer"]["loss_sum"] = epoch_.loss;
-  tree["trainer"]["correct"] = epoch_.correct;
-  tree["trainer"]["samples"] = epoch_.samples;
+  StateTree& own = tree["trainer"];
+  own["step"] = step_;
+  own["loss_sum"] = epoch_.loss;
+  own["counted"] = epoch_.counted;
+  own["correct"] = epoch_.correct;
+  own["labels"] = epoch_.labels;
+  own["samples"] = epoch_.samples;
+  own["learning_rate"] = epoch_.learning_rate;
   return tree;
 }
 
 void Trainer::load(const StateTree& state, Loader& loader) {
   const StateTree& own = state.at("trainer");
-  const auto step = own.get<std::int64_t>("step");
-  const Totals epoch{own.get<double>("loss_sum"), own.get<std::int64_t>("correct"), own.get<std::int64_t>("samples")};
-  if (step < 0 || epoch.samples < 0 || epoch.correct < 0 || epoch.correct > epoch.samples)
+  const auto step = own.get<std::int64_t>("step"), samples = own.get<std::int64_t>("samples");
+  // Version 0.4 had one number for all three counts.
+  const auto count = [&](const char* key) { return own.contains(key) ? own.get<std::int64_t>(key) : samples; };
+  const Totals epoch{.loss = own.get<double>("loss_sum"),
+                     .counted = count("counted"),
+                     .correct = own.get<std::int64_t>("correct"),
+                     .labels = count("labels"),
+                     .samples = samples,
+                     .learning_rate = own.contains("learning_rate") ? own.get<double>("learning_rate") : 0};
+  if (step < 0 || samples < 0 || epoch.counted < 0 || epoch.correct < 0 || epoch.correct > epoch.labels)
     throw StateError(fmt::format("[Trainer] the state has step {}, {} right of {} samples; it is damaged", step,
-                                 epoch.correct, epoch.samples));
-  const StateDict values = state_dict_of(state.at("model"));
+                                 epoch.correct, epoch.labels));
+  check_part(state, schedule_key, scheduler_.has_value());
+  check_part(state, early_key, early_.has_value());
+  const StateDict values = train::state_dict_of(state.at("model"));
+  const auto load_all = [&](const StateDict& model, const StateTree& from) {
+    model_.load_state_dict(model);
+    optimizer_.load(from.at("optimizer"));
+    if (scheduler_) scheduler_->load(from.at(schedule_key));
+    if (early_) early_->load(from.at(early_key));
+    loader.load(from.at("loader"));
+  };
   const StateTree before = this->state(loader);  // each part checks itself; if a later one refuses, all goes back
   try {
-    model_.load_state_dict(values);
-    optimizer_.load(state.at("optimizer"));
-    loader.load(state.at("loader"));
+    load_all(values, state);
   } catch (...) {
-    model_.load_state_dict(state_dict_of(before.at("model")));
-    optimizer_.load(before.at("optimizer"));
-    loader.load(before.at("loader"));
+    load_all(train::state_dict_of(before.at("model")), before);
     throw;
   }
   step_ = step;

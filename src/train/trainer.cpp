@@ -9,6 +9,7 @@
 #include "everyo/logging.h"
 #include "everyo/ops.h"
 #include "everyo/train.h"
+#include "train/mode_scope.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -24,43 +25,17 @@ bool all_finite(const Tensor& t) {
   });
 }
 
-/// Puts a model into one mode, and each of its modules back into its own.
-class ModeScope {
- public:
-  ModeScope(ModuleBase& model, bool training) {
-    for (const auto& [name, module] : model.named_modules()) modes_.emplace_back(module, module->training());
-    model.train(training);
-  }
-  ~ModeScope() {
-    for (const auto& [module, training] : modes_) module->train(training);  // parents come first
-  }
-  ModeScope(const ModeScope&) = delete;
-  ModeScope& operator=(const ModeScope&) = delete;
-
- private:
-  std::vector<std::pair<ModuleBase*, bool>> modes_;
-};
-
-/// f(batch, the model's prediction) for all rows, in order.
-template <class F>
-void for_each_prediction(ModuleBase& model, const ArrayDataset& data, std::int64_t batch, F&& f) {
-  if (data.size() == 0) throw ValueError("[evaluate] no batches to evaluate: the dataset has no samples");
-  const ModeScope mode(model, false);
-  const NoGrad no_grad;
-  for (Loader loader(data, {.batch = batch}); const Batch& each : loader) f(each, model.forward_any(each.features));
-}
-
 }  // namespace
 
-std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels) {
-  const bool whole = !is_floating(labels.dtype()) && labels.dtype() != boolean;
-  if (logits.rank() != 2 || !whole || labels.size() != logits.shape()[0] || logits.shape()[1] == 0) return std::nullopt;
-  const NoGrad no_grad;
-  const Tensor predicted = argmax(logits, 1), wanted = cast(labels, int64);  // [N] each
-  const auto p = predicted.data<std::int64_t>(), y = wanted.data<std::int64_t>();
-  std::int64_t correct = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) correct += p[i] == y[i] ? 1 : 0;
-  return correct;
+double metric(const EpochMetrics& row, std::string_view name) {
+  if (name == "loss") return row.loss;
+  if (name == "accuracy") return row.accuracy;
+  if (name != "val_loss" && name != "val_accuracy")
+    throw ValueError(fmt::format("[metric] unknown metric '{}'; known: loss, accuracy, val_loss, val_accuracy", name));
+  if (!row.validation)
+    throw ValueError(fmt::format("[metric] there is no {} without a validation; give fit one, or take {}", name,
+                                 name.substr(std::string_view("val_").size())));
+  return name == "val_loss" ? row.validation->loss : row.validation->accuracy;
 }
 
 Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, const TrainConfig& config)
@@ -70,37 +45,69 @@ Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, con
     throw ValueError(fmt::format("[Trainer] epochs {} is too few; give at least 1", config.epochs));
   if (config.clip_norm && !(*config.clip_norm > 0))
     throw ValueError(fmt::format("[Trainer] gradient_clip (clip_norm) {} must be above 0", *config.clip_norm));
+  if (config.accumulate < 1)
+    throw ValueError(fmt::format("[Trainer] accumulate {} is too few; a batch has at least 1 part", config.accumulate));
+  if (config.early_stopping) {
+    static_cast<void>(metric({.validation = Evaluation{}}, config.early_stopping->monitor));  // a name that is known
+    early_.emplace(model, *config.early_stopping);
+  }
+  if (config.schedule) scheduler_.emplace(optimizer, config.schedule);
 }
 
-Trainer::StepResult Trainer::step(const Batch& batch) {
+void Trainer::step(const Batch& batch) {
   const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(step_));
+  epoch_.samples += batch.features.shape()[0];
+  const MicroBatches parts(batch, {.accumulate = config_.accumulate, .count = config_.count});
+  if (parts.empty()) {
+    if (!std::exchange(said_empty_, true))
+      log(LogLevel::warning,
+          fmt::format("[Trainer] no target of the batch after step {} counts; it makes no step, nor do others like it",
+                      step_));
+    return;
+  }
+  optimizer_.zero_grad();
+  Totals sums;  // of this step: a mean, so that one part's is the loss itself
+  for (const MicroBatch& part : parts) forward_backward(part, sums);
+  epoch_.learning_rate = optimizer_.lr();
+  update();
+  epoch_.loss += sums.loss * static_cast<double>(parts.count());
+  epoch_.counted += parts.count();
+  epoch_.correct += sums.correct;
+  epoch_.labels += sums.labels;
+}
+
+void Trainer::forward_backward(const MicroBatch& part, Totals& sums) {
   Tensor prediction, loss;
   {
     const EventScope event("forward", EventKind::forward);
-    prediction = model_.forward_any(batch.features);
-    loss = loss_(prediction, batch.targets);
+    prediction = model_.forward_any(part.features);
+    loss = loss_(prediction, part.targets);
   }
   const double value = loss.item();
-  if (!std::isfinite(value)) report_bad_loss(loss, batch);
-  optimizer_.zero_grad();
+  if (!std::isfinite(value)) report_bad_loss(loss, part);
   {
     const EventScope event("backward", EventKind::backward);
-    loss.backward();
+    (part.weight == 1 ? loss : loss * part.weight).backward();
   }
-  {
-    const EventScope event("optimizer", EventKind::optimizer);
-    if (config_.clip_norm && !std::isfinite(clip_grad_norm(optimizer_.parameters(), *config_.clip_norm)))
-      report_bad_loss(loss, batch);
-    optimizer_.step();
-  }
-  ++step_;
-  return {value, count_correct(prediction, batch.targets).value_or(0)};
+  sums.loss += value * part.weight;
+  sums.correct += count_correct(prediction, part.targets, config_.count.ignore_index).value_or(0);
+  sums.labels += count_targets(part.targets, config_.count.ignore_index);
 }
 
-void Trainer::report_bad_loss(const Tensor& loss, const Batch& batch) {
+void Trainer::update() {
+  const EventScope event("optimizer", EventKind::optimizer);
+  if (config_.clip_norm)
+    if (const double norm = clip_grad_norm(optimizer_.parameters(), *config_.clip_norm); !std::isfinite(norm))
+      report_bad_gradient(norm);
+  optimizer_.step();
+  if (scheduler_) scheduler_->step();
+  ++step_;
+}
+
+void Trainer::report_bad_loss(const Tensor& loss, const MicroBatch& part) {
   const std::vector<Tensor> parameters = model_.parameters();
   std::string cause;
-  if (!all_finite(batch.features) || !all_finite(batch.targets)) {
+  if (!all_finite(part.features) || !all_finite(part.targets)) {
     cause = "the batch itself has values that are not finite; look at the data";
   } else if (const std::string value = first_nonfinite(parameters, true); !value.empty()) {
     cause = fmt::format(
@@ -116,17 +123,48 @@ void Trainer::report_bad_loss(const Tensor& loss, const Batch& batch) {
                                    "all parameters are finite; '{}' is the first whose gradient is not; try a lower "
                                    "learning rate, or clip the gradients",
                                    gradient);
-    optimizer_.zero_grad();
   }
+  optimizer_.zero_grad();
   const double value = loss.item();
   throw StateError(fmt::format("[Trainer] step {}: the loss is {}; {}", step_ + 1,
                                std::isnan(value) ? std::abs(value) : value, cause));
 }
 
-TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const EpochCallback& epoch_end) {
-  const ModeScope mode(model_, true);
+void Trainer::report_bad_gradient(double norm) {
+  const std::string gradient = first_nonfinite(model_.parameters());
+  optimizer_.zero_grad();
+  const std::string cause = gradient.empty() ? "each is finite, and their squares overflow"
+                                             : fmt::format("'{}' is the first whose gradient is not finite", gradient);
+  throw StateError(
+      fmt::format("[Trainer] step {}: the loss is finite, and the gradients' norm is {}; {}; try a lower "
+                  "learning rate",
+                  step_ + 1, std::isnan(norm) ? std::abs(norm) : norm, cause));
+}
+
+EpochMetrics Trainer::end_epoch(std::int64_t epoch, double seconds, const FitOptions& options) {
+  const Totals totals = std::exchange(epoch_, {});
+  EpochMetrics row{.epoch = epoch,
+                   .samples = totals.samples,
+                   .loss = totals.mean_loss(),
+                   .accuracy = totals.accuracy(),
+                   .learning_rate = totals.learning_rate,
+                   .seconds = seconds,
+                   .samples_per_second = static_cast<double>(totals.samples) / seconds};
+  if (options.validation) row.validation = evaluate(*options.validation);
+  if (early_) row.best = early_->update(epoch, metric(row, early_->options().monitor));
+  return row;
+}
+
+TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
+  if (early_ && !options.validation) static_cast<void>(metric({}, early_->options().monitor));  // or it is refused
+  const train::ModeScope mode(model_, true);
   const Scoped<&Context::seed> seed(config_.seed);
-  if (loader.epoch() >= config_.epochs)
+  const auto early = [this] { return early_ && early_->should_stop(); };
+  if (early())
+    log(LogLevel::warning, fmt::format("[Trainer] nothing to train: early stopping has ended this run, {} epochs after "
+                                       "its best; raise patience",
+                                       early_->wait()));
+  else if (loader.epoch() >= config_.epochs)
     log(LogLevel::warning,
         fmt::format("[Trainer] nothing to train: the loader stands at epoch {} of {}; raise epochs, or "
                     "loader.seek(0)",
@@ -136,7 +174,7 @@ TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const
   const auto samples_of_run =
       static_cast<double>(loader.samples() * (config_.epochs - loader.epoch()) - loader.position());
   std::int64_t samples = 0;  // over all ranks, of this run
-  while (loader.epoch() < config_.epochs && !result.stopped) {
+  while (loader.epoch() < config_.epochs && !result.stopped && !early()) {
     const Clock::time_point start = Clock::now();
     TrainProgress now{.epoch = loader.epoch() + 1, .epochs = config_.epochs, .steps = loader.batches()};
     if (loader.position() == 0) epoch_ = {};
@@ -148,57 +186,26 @@ TrainResult Trainer::fit(Loader& loader, const ProgressCallback& progress, const
         const EventScope event("data", EventKind::data);
         batch = loader.next();
       }
-      const StepResult one = step(*batch);
-      epoch_.add(one.loss, one.correct, batch->features.shape()[0]);
+      step(*batch);
       samples += loader.position() - before;
+      if (!options.progress) continue;
       now.step = (loader.position() + loader.options().batch - 1) / loader.options().batch;
       now.loss = epoch_.mean_loss();
       now.accuracy = epoch_.accuracy();
-      if (!progress) continue;
       now.samples_per_second = static_cast<double>(samples) / seconds_since(run_start);
       now.seconds_left = (samples_of_run - static_cast<double>(samples)) / now.samples_per_second;
-      result.stopped = !progress(now);
+      result.stopped = !options.progress(now);
     }
     if (loader.position() < loader.samples()) break;  // stopped; a part of an epoch is no row
     loader.next();                                    // nothing: on to the next epoch
-    const Totals totals = std::exchange(epoch_, {});
-    if (totals.samples == 0) continue;  // the loader stood at the end of an epoch
-    const double seconds = seconds_since(start);
-    result.epochs.push_back({.epoch = now.epoch,
-                             .samples = totals.samples,
-                             .loss = totals.mean_loss(),
-                             .accuracy = totals.accuracy(),
-                             .learning_rate = optimizer_.lr(),
-                             .seconds = seconds,
-                             .samples_per_second = static_cast<double>(totals.samples) / seconds});
-    if (epoch_end) epoch_end(result.epochs.back());
+    if (epoch_.samples == 0) continue;                // the loader stood at the end of an epoch
+    result.epochs.push_back(end_epoch(now.epoch, seconds_since(start), options));
+    if (options.epoch_end) options.epoch_end(result.epochs.back());
   }
+  result.early = early();
+  if (early_ && !result.stopped) early_->restore();
   result.seconds = seconds_since(run_start);
   return result;
-}
-
-Evaluation Trainer::evaluate(const ArrayDataset& data, std::int64_t batch) const {
-  return everyo::evaluate(model_, loss_, data, batch);
-}
-
-Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data, std::int64_t batch) {
-  double loss_sum = 0;
-  std::int64_t correct = 0, samples = 0;
-  for_each_prediction(model, data, batch, [&](const Batch& each, const Tensor& prediction) {
-    const std::int64_t rows = each.features.shape()[0];
-    loss_sum += loss(prediction, each.targets).item() * static_cast<double>(rows);
-    correct += count_correct(prediction, each.targets).value_or(0);
-    samples += rows;
-  });
-  const auto count = static_cast<double>(samples);
-  return {loss_sum / count, static_cast<double>(correct) / count, samples};
-}
-
-Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch) {
-  std::vector<Tensor> classes;
-  for_each_prediction(model, data, batch,
-                      [&](const Batch&, const Tensor& logits) { classes.push_back(argmax(logits, 1)); });
-  return concatenate(classes);
 }
 
 }  // namespace everyo::inline v1

@@ -28,7 +28,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("onnx_graph", "op"), "autograd"),
     **dict.fromkeys(("window",), "ops"),
     **dict.fromkeys(("checkpoint",), "io"),
-    **dict.fromkeys(("accumulation",), "train"),
+    **dict.fromkeys(("accumulation", "early_stopping"), "train"),
 }
 
 # Libraries and instruction sets that only kernels/ may see.

@@ -62,6 +62,29 @@ TEST(Factory, UnknownNamesAreListed) {
   }
 }
 
+TEST(Factory, SchedulesSpanTheRun) {
+  const ScheduleOptions options{.steps = 60};
+  EXPECT_EQ(make_schedule("constant", options)(59), 1);
+  const Schedule step = make_schedule("step", options);
+  EXPECT_EQ(step(19), 1);
+  EXPECT_EQ(step(20), 0.1);
+  EXPECT_NEAR(step(59), 0.01, 1e-17);  // 0.1 * 0.1 rounds
+  const Schedule cosine = make_schedule("cosine", {.steps = 60, .warm_up = 10});
+  EXPECT_EQ(cosine(0), 0.1);
+  EXPECT_EQ(cosine(9), 1);
+  EXPECT_EQ(cosine(10), 1);
+  EXPECT_NEAR(cosine(35), 0.5, 1e-15);  // cos of a rounded pi / 2
+  EXPECT_EQ(cosine(60), 0);
+  for (const auto& [steps, warm_up] : {std::pair{0, 0}, {5, 5}, {5, -1}})
+    EXPECT_THROW(static_cast<void>(make_schedule("step", {.steps = steps, .warm_up = warm_up})), ValueError);
+  try {
+    static_cast<void>(make_schedule("cosin", options));
+    FAIL();
+  } catch (const ValueError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("unknown schedule 'cosin'; known: constant, step, cosine"));
+  }
+}
+
 TEST(Factory, EveryNameItTellsWorks) {
   for (const std::string& name : model_names()) EXPECT_GT(make_model(name)->num_parameters(), 0) << name;
   for (const std::string& name : optimizer_names()) {
@@ -69,6 +92,7 @@ TEST(Factory, EveryNameItTellsWorks) {
     EXPECT_GT(make_optimizer(name, layer.parameters())->lr(), 0) << name;
     EXPECT_EQ(make_optimizer(name, layer.parameters(), 0.25)->lr(), 0.25) << name;
   }
+  for (const std::string& name : schedule_names()) EXPECT_EQ(make_schedule(name, {.steps = 1})(0), 1) << name;
 }
 
 }  // namespace

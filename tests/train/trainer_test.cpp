@@ -9,37 +9,17 @@
 #include "everyo/memory.h"
 #include "everyo/ops.h"
 #include "everyo/train.h"
+#include "train/runs.h"
 
 namespace everyo {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const LossFunction& loss_of_labels() {
-  static const LossFunction loss = [](const Tensor& logits, const Tensor& labels) {
-    return cross_entropy(logits, labels);
-  };
-  return loss;
-}
-
-/// Two classes that a line separates: features [n, 2], labels [n].
-ArrayDataset two_classes(std::int64_t n) {
-  std::vector<float> x;
-  std::vector<std::int64_t> y;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double angle = 0.7 * static_cast<double>(i);
-    const std::int64_t label = i % 2;
-    x.push_back(static_cast<float>(std::cos(angle) + (label == 0 ? 2 : -2)));
-    x.push_back(static_cast<float>(std::sin(angle)));
-    y.push_back(label);
-  }
-  return {Tensor::from<float>(x, {n, 2}), Tensor::from<std::int64_t>(y, {n})};
-}
-
-Sequential small_net(std::uint64_t seed = 0) {
-  return Sequential{Linear(2, 8, {.seed = seed}), ReLU(), Linear(8, 2, {.seed = seed + 1})};
-}
+using testing_train::loss_of_labels;
+using testing_train::small_net;
+using testing_train::two_classes;
+using testing_train::values_of;
 
 TEST(Trainer, LearnsAndReportsEachEpoch) {
   Sequential net = small_net();
@@ -107,10 +87,7 @@ TEST(Trainer, AStoppedRunGoesOnWithTheSameBits) {
     int calls = 0;
     if (stopped) trainer.fit(loader, [&](const TrainProgress&) { return ++calls < 4; });
     trainer.fit(loader);
-    std::vector<double> values;
-    for (const Tensor& p : net.parameters())
-      for (const double v : p.to_vector()) values.push_back(v);
-    return values;
+    return values_of(net);
   };
   EXPECT_EQ(trained(true), trained(false));
 }
@@ -236,6 +213,26 @@ TEST(Trainer, ClipsTheGlobalNorm) {
   EXPECT_LE(std::sqrt(moved), 1.001e-3);  // one step at learning rate 1; roundings of weights near 1
 }
 
+TEST(Trainer, ANormThatIsNotFiniteNamesTheGradient) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 1});
+  const std::vector<double> before = values_of(net);
+  const LossFunction steep = [](const Tensor& logits, const Tensor&) {
+    return mean((logits - logits.detach()) * 1e30 * 1e30);  // 0, with a slope beyond float32
+  };
+  Trainer trainer(net, optimizer, steep, {.epochs = 1, .clip_norm = 1});
+  Loader loader(two_classes(8), {.batch = 8});
+  try {
+    trainer.fit(loader);
+    FAIL();
+  } catch (const StateError& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(HasSubstr("[Trainer] step 1: the loss is finite, and the gradients' norm is"),
+                               HasSubstr("'0.weight' is the first whose gradient is not finite")));
+  }
+  EXPECT_EQ(values_of(net), before);
+}
+
 TEST(Trainer, SteadyTrainingAsksTheSystemForNoMemory) {
   Sequential net = small_net();
   Adam optimizer(net.parameters(), {});
@@ -251,6 +248,9 @@ TEST(Trainer, RefusesWhatCannotWork) {
   SGD optimizer(net.parameters(), {.lr = 0.1});
   EXPECT_THROW(Trainer(net, optimizer, loss_of_labels(), {.epochs = 0}), ValueError);
   EXPECT_THROW(Trainer(net, optimizer, loss_of_labels(), {.clip_norm = 0}), ValueError);
+  EXPECT_THROW(Trainer(net, optimizer, loss_of_labels(), {.accumulate = 0}), ValueError);
+  EXPECT_THROW(Trainer(net, optimizer, loss_of_labels(), {.early_stopping = EarlyStoppingOptions{.monitor = "lss"}}),
+               ValueError);
   const Trainer trainer(net, optimizer, loss_of_labels());
   EXPECT_THROW(static_cast<void>(trainer.evaluate(ArrayDataset{})), ValueError);
   EXPECT_THROW(static_cast<void>(trainer.evaluate(two_classes(2), 0)), ValueError);
@@ -279,59 +279,9 @@ TEST(CountCorrect, CountsRowsOfLogits) {
   const Tensor logits = Tensor::from<float>({1, 2, 3, 0, 5, 5}, {3, 2});
   EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({1, 0, 0})), 3);  // a tie: the first
   EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({0, 1, 1})), 0);
+  EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({1, 0, 0}), 0), 1);
   EXPECT_EQ(count_correct(logits, Tensor::zeros({3})), std::nullopt);
   EXPECT_EQ(count_correct(logits, Tensor::from<std::int64_t>({0, 1})), std::nullopt);
-}
-
-// A net whose steps depend on all that a state must hold: dropout's keys, batch norm's statistics, Adam's moments.
-Sequential noisy_net() {
-  return Sequential(Linear(2, 8, {.seed = 1}), BatchNorm1D(8), ReLU(), Dropout(0.3), Linear(8, 2, {.seed = 2}));
-}
-
-struct NoisyRun {
-  Sequential net = noisy_net();
-  Adam optimizer{net.parameters(), {.lr = 0.01}};
-  Trainer trainer{net, optimizer, loss_of_labels(), {.epochs = 3, .seed = 5}};
-  Loader loader{two_classes(50), {.batch = 8, .shuffle = true, .seed = 3}};
-};
-
-TEST(Resume, F08_F12_AnywhereGivesTheBitsOfNeverHavingStopped) {
-  NoisyRun whole;
-  const TrainResult result = whole.trainer.fit(whole.loader);
-  const std::int64_t steps = whole.trainer.steps();
-  ASSERT_EQ(steps, 21);
-  for (std::int64_t stop = 1; stop < steps; ++stop) {
-    NoisyRun first;
-    (void)first.trainer.fit(first.loader, [&](const TrainProgress&) { return first.trainer.steps() < stop; });
-    ASSERT_EQ(first.trainer.steps(), stop);
-    const StateTree state = first.trainer.state(first.loader);
-    NoisyRun second;
-    second.trainer.load(state, second.loader);
-    const TrainResult rest = second.trainer.fit(second.loader);
-    EXPECT_EQ(second.trainer.steps(), steps);
-    EXPECT_TRUE(second.trainer.state(second.loader) == whole.trainer.state(whole.loader)) << stop;
-    // The epoch that was interrupted has the whole epoch's figures.
-    EXPECT_EQ(rest.epochs.back().loss, result.epochs.back().loss) << stop;
-    EXPECT_EQ(rest.epochs.front().accuracy, result.epochs[result.epochs.size() - rest.epochs.size()].accuracy) << stop;
-  }
-}
-
-TEST(Resume, AStateThatDoesNotFitChangesNothing) {
-  NoisyRun run;
-  (void)run.trainer.fit(run.loader, [&](const TrainProgress&) { return run.trainer.steps() < 3; });
-  const StateTree good = run.trainer.state(run.loader);
-  const auto refused = [&](auto&& change) {
-    StateTree bad = good;
-    const std::vector<float> nines(8, 9);
-    bad["model"]["0.bias"] = StateArray::copy_of({float32, {8}}, std::as_bytes(std::span(nines)));
-    change(bad);
-    EXPECT_THROW(run.trainer.load(bad, run.loader), Error);
-    EXPECT_TRUE(run.trainer.state(run.loader) == good);
-  };
-  refused([](StateTree& s) { s["trainer"]["step"] = -1; });
-  refused([](StateTree& s) { s["loader"]["seed"] = 4; });
-  refused([](StateTree& s) { s["optimizer"]["optimizer"] = "SGD"; });
-  refused([](StateTree& s) { s["model"]["extra"] = s["model"]["0.bias"]; });
 }
 
 }  // namespace

@@ -1,0 +1,134 @@
+// A run that stops anywhere and goes on ends with the bits of one that never stopped.
+#include <gmock/gmock.h>
+
+#include <memory>
+
+#include "everyo/random.h"
+#include "train/runs.h"
+
+namespace everyo {
+namespace {
+
+using testing_train::loss_of_labels;
+using testing_train::two_classes;
+
+// A net whose steps depend on all that a state must hold: dropout's keys, batch norm's statistics, the moments, the
+// schedule's step; and an end that depends on early stopping's count and its best weights.
+Sequential noisy_net() {
+  return Sequential(Linear(2, 8, {.seed = 1}), BatchNorm1D(8), ReLU(), Dropout(0.3), Linear(8, 2, {.seed = 2}));
+}
+
+struct NoisyRun {
+  explicit NoisyRun(const char* optimizer_name = "adam", bool early_stopping = true)
+      : optimizer(make_optimizer(optimizer_name, net.parameters(), 0.03)),
+        trainer(
+            net, *optimizer, loss_of_labels(),
+            {.epochs = 8,
+             .seed = 5,
+             .clip_norm = 0.5,
+             .accumulate = 3,
+             .schedule = make_schedule("cosine", {.steps = 56, .warm_up = 9}),
+             .early_stopping = early_stopping ? std::optional(EarlyStoppingOptions{.patience = 2}) : std::nullopt}) {}
+  TrainResult fit(std::int64_t stop_after = 1000) {
+    return trainer.fit(loader, {.progress = [&](const TrainProgress&) { return trainer.steps() < stop_after; },
+                                .validation = held_out});
+  }
+  Sequential net = noisy_net();
+  std::unique_ptr<Optimizer> optimizer;
+  Trainer trainer;
+  Loader loader{two_classes(54), {.batch = 8, .shuffle = true, .seed = 3}};  // 7 steps an epoch
+  ArrayDataset held_out = two_classes(9);
+};
+
+TEST(Resume, F08_F12_AnywhereGivesTheBitsOfNeverHavingStopped) {
+  for (const char* optimizer : {"adam", "sgd"}) {
+    NoisyRun whole(optimizer);
+    const TrainResult result = whole.fit();
+    const std::int64_t steps = whole.trainer.steps();
+    ASSERT_TRUE(result.early) << "early stopping should have a part in this";
+    ASSERT_GT(steps, 25);
+    const std::vector<std::int64_t> order = Generator(1).permutation(steps - 1);
+    for (std::size_t i = 0; i < 20; ++i) {
+      const std::int64_t stop = order[i] + 1;
+      NoisyRun first(optimizer);
+      static_cast<void>(first.fit(stop));
+      ASSERT_EQ(first.trainer.steps(), stop);
+      const StateTree state = first.trainer.state(first.loader);
+      NoisyRun second(optimizer);
+      second.trainer.load(state, second.loader);
+      const TrainResult rest = second.fit();
+      EXPECT_EQ(second.trainer.steps(), steps);
+      EXPECT_TRUE(second.trainer.state(second.loader) == whole.trainer.state(whole.loader)) << optimizer << stop;
+      ASSERT_FALSE(rest.epochs.empty());
+      // The epoch that was interrupted has the whole epoch's figures.
+      const EpochMetrics& same = result.epochs[result.epochs.size() - rest.epochs.size()];
+      EXPECT_EQ(rest.epochs.front().loss, same.loss) << stop;
+      EXPECT_EQ(rest.epochs.front().accuracy, same.accuracy) << stop;
+      EXPECT_EQ(rest.epochs.front().learning_rate, same.learning_rate) << stop;
+      EXPECT_EQ(rest.epochs.back().validation->loss, result.epochs.back().validation->loss) << stop;
+      EXPECT_TRUE(rest.early);
+    }
+  }
+}
+
+TEST(Resume, AStateSavedAtTheEndOfAnEpochGoesOnBeyondTheBestWeights) {
+  NoisyRun whole;
+  StateTree at_end;
+  static_cast<void>(whole.trainer.fit(
+      whole.loader, {.epoch_end = [&](const EpochMetrics&) { at_end = whole.trainer.state(whole.loader); },
+                     .validation = whole.held_out}));
+  NoisyRun again;
+  again.trainer.load(at_end, again.loader);
+  const TrainResult nothing_more = again.fit();
+  EXPECT_TRUE(nothing_more.epochs.empty());
+  EXPECT_TRUE(nothing_more.early);
+  EXPECT_TRUE(again.trainer.state(again.loader) == whole.trainer.state(whole.loader)) << "the best weights are back";
+}
+
+TEST(Resume, AStateThatDoesNotFitChangesNothing) {
+  NoisyRun run;
+  static_cast<void>(run.fit(10));
+  const StateTree good = run.trainer.state(run.loader);
+  const auto refused = [&](auto&& change) {
+    StateTree bad = good;
+    const std::vector<float> nines(8, 9);
+    bad["model"]["0.bias"] = StateArray::copy_of({float32, {8}}, std::as_bytes(std::span(nines)));
+    change(bad);
+    EXPECT_THROW(run.trainer.load(bad, run.loader), Error);
+    EXPECT_TRUE(run.trainer.state(run.loader) == good);
+  };
+  refused([](StateTree& s) { s["trainer"]["step"] = -1; });
+  refused([](StateTree& s) { s["trainer"]["labels"] = 0; });
+  refused([](StateTree& s) { s["loader"]["seed"] = 4; });
+  refused([](StateTree& s) { s["optimizer"]["optimizer"] = "SGD"; });
+  refused([](StateTree& s) { s["model"]["extra"] = s["model"]["0.bias"]; });
+  refused([](StateTree& s) { s["schedule"]["step"] = -1; });
+  refused([](StateTree& s) { s["early_stopping"]["monitor"] = "loss"; });
+  NoisyRun other("adam", false);
+  try {
+    other.trainer.load(good, other.loader);
+    FAIL();
+  } catch (const StateError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("saved with early_stopping, and this trainer is without"));
+  }
+}
+
+TEST(Resume, AStateOfVersion04GoesOn) {
+  // It has no counts of targets, no rate, and no part for what there was not.
+  Sequential net = noisy_net();
+  Adam optimizer(net.parameters(), {});
+  Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 1});
+  Loader loader(two_classes(50), {.batch = 8});
+  static_cast<void>(trainer.fit(loader, [&](const TrainProgress& now) { return now.step < 3; }));
+  const StateTree state = trainer.state(loader);
+  StateTree old;
+  for (const char* part : {"model", "optimizer", "loader"}) old[part] = state.at(part);
+  for (const char* key : {"step", "loss_sum", "correct", "samples"}) old["trainer"][key] = state.at("trainer").at(key);
+  trainer.load(old, loader);
+  EXPECT_EQ(trainer.state(loader).at("trainer").get<std::int64_t>("labels"), 24);
+  const TrainResult rest = trainer.fit(loader);
+  EXPECT_EQ(rest.epochs.back().samples, 50);
+}
+
+}  // namespace
+}  // namespace everyo
