@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "everyo/attributes.h"
 #include "everyo/onnx_graph.h"
 #include "everyo/tensor.h"
 
@@ -162,7 +164,8 @@ struct Reason {
 };
 constexpr Reason no(const char* why) { return {why}; }
 
-/// All that is known of one op. A: a plain struct of attributes. docs/adding_an_op.md walks through one.
+/// All that is known of one op. A: a plain struct of attributes, told to readers by `Attributes describe(const A&)` in
+/// its namespace. docs/adding_an_op.md walks through one.
 template <class A = NoAttrs>
 struct Record {
   static_assert(std::is_nothrow_move_constructible_v<A>);
@@ -212,6 +215,7 @@ struct Op {
   Cost (*cost)(const Inputs&, const Specs&, const void*);
   onnx::Values (*onnx)(onnx::Graph&, const onnx::Values&, const void*);
   Tensor (*composed)(const Inputs&, const void*);
+  Attributes (*describe)(const void*);  // null: the op has none, or no describe
   const char *no_backward, *no_onnx, *not_composed;
   void (*copy_attrs)(void* to, const void* from);  // null: plain bytes
   void (*destroy_attrs)(void*);
@@ -236,6 +240,7 @@ constexpr Op make_op() {
                    const void* a) { return R.cost(in, out, *static_cast<const A*>(a)); },
         .onnx = nullptr,
         .composed = nullptr,
+        .describe = nullptr,
         .no_backward = R.backward.reason,
         .no_onnx = R.onnx.reason,
         .not_composed = R.composed.reason,
@@ -245,6 +250,10 @@ constexpr Op make_op() {
     op.copy_attrs = [](void* to, const void* from) { new (to) A(*static_cast<const A*>(from)); };
     op.destroy_attrs = [](void* a) { static_cast<A*>(a)->~A(); };
   }
+  if constexpr (requires(const A& a) {
+                  { describe(a) } -> std::same_as<Attributes>;
+                })
+    op.describe = [](const void* a) { return describe(*static_cast<const A*>(a)); };
   if constexpr (R.view != nullptr)
     op.view = [](const Inputs& in, const void* a) { return R.view(in, *static_cast<const A*>(a)); };
   if constexpr (R.backward.has)

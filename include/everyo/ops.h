@@ -68,6 +68,7 @@ EVERYO_API Tensor clip(const Tensor& x, double low, double high);
 EVERYO_API Tensor power(const Tensor& x, double exponent);
 
 enum class Activation : std::uint8_t { none, relu, sigmoid, tanh, gelu, silu };
+EVERYO_API std::string_view name_of(Activation activation) noexcept;
 EVERYO_API Tensor relu(const Tensor& x);  ///< gradient 0 at 0
 EVERYO_API Tensor sigmoid(const Tensor& x);
 EVERYO_API Tensor tanh(const Tensor& x);
@@ -177,6 +178,7 @@ EVERYO_API Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor&
 enum class Reduction : std::uint8_t { mean, sum, none };
 /// "mean", "sum", "none". Throws ValueError "Unknown reduction".
 EVERYO_API Reduction reduction_of(std::string_view name);
+EVERYO_API std::string_view name_of(Reduction reduction) noexcept;
 
 struct CrossEntropyOptions {
   Reduction reduction = Reduction::mean;       ///< mean: over the rows that count
@@ -215,8 +217,13 @@ struct Slice {
   std::optional<std::int64_t> start{};
   std::optional<std::int64_t> stop{};
   std::int64_t step = 1;
+  bool drop = false;  ///< one index, after which the axis goes away: see at
+
+  /// The element at `index`, negative: from the last, as x[index] of Python: the axis goes away.
+  [[nodiscard]] static constexpr Slice at(std::int64_t index) { return {index, {}, 1, true}; }
 };
-/// One Slice an axis from the first on, the rest whole. A view when the rows stay together, else a copy.
+/// One Slice an axis from the first on, the rest whole. A view when the rows stay together, else a copy. Throws
+/// ValueError for a step of 0, ShapeError for more slices than axes, and for an index that an axis has not.
 EVERYO_API Tensor slice(const Tensor& x, std::span<const Slice> slices);
 inline Tensor slice(const Tensor& x, std::initializer_list<Slice> slices) {
   return slice(x, std::span(slices.begin(), slices.size()));

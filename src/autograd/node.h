@@ -97,8 +97,9 @@ inline void Edge::set_node(Node* node, std::uint16_t output, DType dtype, std::i
   elements_ = static_cast<std::uint32_t>(elements);
 }
 
-/// Puts a call on the tape; `needs`: which inputs want a gradient.
-void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<Tensor> out, InputMask needs);
+/// Puts a call on the tape; `needs`: which inputs want a gradient. Exported for the Python module.
+EVERYO_API void record(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<Tensor> out,
+                       InputMask needs);
 /// Appends a call to the context's tracer.
 void trace(const Op& op, const void* attrs, std::span<const Tensor* const> in, std::span<const Tensor> out);
 

@@ -51,6 +51,18 @@ Tensor tanh(const Tensor& x) { return apply<tanh_record>({}, as_floating(x)); }
 Tensor gelu(const Tensor& x) { return apply<gelu_record>({}, as_floating(x)); }
 Tensor silu(const Tensor& x) { return apply<silu_record>({}, as_floating(x)); }
 
+std::string_view name_of(Activation activation) noexcept {
+  switch (activation) {
+    case Activation::none: return "none";
+    case Activation::relu: return "relu";
+    case Activation::sigmoid: return "sigmoid";
+    case Activation::tanh: return "tanh";
+    case Activation::gelu: return "gelu";
+    case Activation::silu: break;
+  }
+  return "silu";
+}
+
 Tensor activate(const Tensor& x, Activation activation) {
   switch (activation) {
     case Activation::none: return x;

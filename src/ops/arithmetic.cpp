@@ -131,10 +131,12 @@ constexpr Record<> minimum_record =
 struct ScaleAttrs {
   double factor, offset;
 };
+Attributes describe(const ScaleAttrs& a) { return {{"factor", a.factor}, {"offset", a.offset}}; }
 constexpr kernels::UnaryParameters parameters_of(const ScaleAttrs& a) noexcept { return {a.factor, a.offset}; }
 struct ReciprocalAttrs {
   double numerator;
 };
+Attributes describe(const ReciprocalAttrs& a) { return {{"numerator", a.numerator}}; }
 constexpr kernels::UnaryParameters parameters_of(const ReciprocalAttrs& a) noexcept { return {a.numerator, 0}; }
 
 onnx::Values lower_scale(onnx::Graph& g, const onnx::Values& v, const ScaleAttrs& a) {

@@ -14,6 +14,7 @@ namespace {
 struct BatchNormAttrs {
   double eps;
 };
+Attributes describe(const BatchNormAttrs& a) { return {{"eps", a.eps}}; }
 
 kernels::ChannelNorm norm_of(const Spec& x, const BatchNormAttrs& a, bool relu) {
   const std::int64_t c = x.shape[-1];

@@ -8,6 +8,9 @@ namespace {
 struct CastAttrs {
   DType from, to;
 };
+Attributes describe(const CastAttrs& a) {
+  return {{"from", std::string(name_of(a.from))}, {"to", std::string(name_of(a.to))}};
+}
 
 constexpr Record<CastAttrs> cast_record{
     .name = "cast",

@@ -24,6 +24,12 @@ struct Conv2dAttrs {
   Size2D dilation = 1;
   std::int64_t groups = 1;
 };
+Attributes describe(const Conv2dAttrs& a) {
+  return {{"stride", attribute_of(a.stride)},
+          {"padding", attribute_of(a.padding)},
+          {"dilation", attribute_of(a.dilation)},
+          {"groups", a.groups}};
+}
 
 [[noreturn]] void refuse(const Shape& x, const Shape& weight, std::string_view what) {
   throw ShapeError(fmt::format("[conv2d] x {}, weight {}: {}", to_string(x), to_string(weight), what));

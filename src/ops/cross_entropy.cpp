@@ -15,6 +15,10 @@ struct CrossEntropyAttrs {
   bool ignores = false;
   std::int64_t ignored = 0;
 };
+Attributes describe(const CrossEntropyAttrs& a) {
+  return {{"reduction", std::string(name_of(a.reduction))},
+          {"ignore_index", a.ignores ? AttributeValue(a.ignored) : AttributeValue()}};
+}
 
 kernels::LogitRows rows_of(const Tensor& logits) {
   return {logits.dtype(), logits.bytes(), logits.shape()[0], logits.shape()[1]};

@@ -12,6 +12,7 @@ struct DropoutAttrs {
   kernels::DropoutKey key;
   double p;
 };
+Attributes describe(const DropoutAttrs& a) { return {{"p", a.p}}; }
 
 constexpr Record<DropoutAttrs> dropout_record{
     .name = "dropout",

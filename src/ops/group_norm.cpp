@@ -12,6 +12,7 @@ struct GroupNormAttrs {
   double eps;
   std::int64_t groups;
 };
+Attributes describe(const GroupNormAttrs& a) { return {{"eps", a.eps}, {"groups", a.groups}}; }
 
 kernels::ChannelNorm norm_of(const Spec& x, const GroupNormAttrs& a, bool relu) {
   const std::int64_t n = x.shape[0], c = x.shape[-1];

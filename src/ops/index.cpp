@@ -11,125 +11,16 @@
 #include "kernels/copy.h"
 #include "ops/elementwise.h"
 
-// Ops that pick elements: slice, select, take, concatenate, stack, one_hot.
+// Ops that pick and join elements: take, concatenate, stack, one_hot.
 namespace everyo::inline v1 {
 namespace {
-
-// ---- slice: y's element i along each axis is x's element start + i * step -------------------------------------------
-
-struct SliceAttrs {
-  Shape shape;  // of y
-  std::array<std::int64_t, static_cast<std::size_t>(Shape::max_rank)> start{}, step{};
-};
-
-// y's elements as places in x: where the first lies, and how far apart they are.
-struct Window {
-  std::int64_t first = 0;
-  kernels::Strides strides{};
-};
-Window window_of(const Shape& x, const SliceAttrs& a) {
-  Window window;
-  const kernels::Strides strides = kernels::contiguous_strides(x);
-  for (std::size_t d = 0; d < static_cast<std::size_t>(x.rank()); ++d) {
-    window.first += a.start[d] * strides[d];
-    window.strides[d] = a.step[d] * strides[d];
-  }
-  return window;
-}
-
-std::byte* element_of(const Tensor& x, std::int64_t index) {
-  return x.bytes() + index * static_cast<std::int64_t>(size_of(x.dtype()));
-}
-
-// In one piece: every axis that has more than one element steps by what lies inside it.
-std::optional<std::size_t> view_of_slice(const Inputs& in, const SliceAttrs& a) {
-  const Window window = window_of(in[0].shape(), a);
-  std::int64_t expected = 1;
-  for (std::int64_t d = a.shape.rank() - 1; d >= 0; --d) {
-    if (a.shape[d] == 1) continue;
-    if (window.strides[static_cast<std::size_t>(d)] != expected) return std::nullopt;
-    expected *= a.shape[d];
-  }
-  if (a.shape.elements() == 0) return std::nullopt;
-  return static_cast<std::size_t>(window.first) * size_of(in[0].dtype());
-}
-
-onnx::Values lower_slice(onnx::Graph& g, const onnx::Values& in, const SliceAttrs& a) {
-  std::vector<std::int64_t> starts, ends, axes, steps;
-  const Shape& x = in[0].spec.shape;
-  for (std::int64_t d = 0; d < x.rank(); ++d) {
-    const auto at = static_cast<std::size_t>(d);
-    if (a.shape[d] == x[d] && a.step[at] == 1) continue;  // whole: a batch stays free
-    const std::int64_t end = a.start[at] + a.shape[d] * a.step[at];
-    starts.push_back(a.start[at]);
-    ends.push_back(end < 0 ? std::numeric_limits<std::int64_t>::min() : end);  // before the first element
-    axes.push_back(d);
-    steps.push_back(a.step[at]);
-  }
-  const Spec spec{in[0].spec.dtype, a.shape};
-  if (axes.empty()) return {g.node("Identity", {in[0]}, spec)};
-  return {g.node("Slice", {in[0], g.integers(starts), g.integers(ends), g.integers(axes), g.integers(steps)}, spec)};
-}
-
-constexpr Record<SliceAttrs> slice_record{
-    .name = "slice",
-    .policy = CastPolicy::follow,
-    .infer = [](const Inputs& in, const SliceAttrs& a) -> Specs {
-      return Spec{in[0].dtype(), a.shape};
-    },
-    .forward =
-        [](const Call& c, const SliceAttrs& a) {
-          const Tensor &x = c.in[0], &y = c.out[0];
-          if (y.size() == 0) return;
-          const Window window = window_of(x.shape(), a);
-          kernels::copy_strided(a.shape, size_of(x.dtype()), element_of(x, window.first), window.strides, y.bytes(),
-                                kernels::contiguous_strides(a.shape));
-        },
-    .view = view_of_slice,
-    .backward =
-        [](Backward& b, const SliceAttrs& a) {
-          const Spec x = b.input_spec(0);
-          const Tensor &g = b.grad(), grad_x = Tensor::empty(x);
-          std::memset(grad_x.bytes(), 0, x.bytes());
-          if (g.size() != 0) {
-            const Window window = window_of(x.shape, a);
-            kernels::copy_strided(a.shape, size_of(x.dtype), g.bytes(), kernels::contiguous_strides(a.shape),
-                                  element_of(grad_x, window.first), window.strides);
-          }
-          b.give(0, grad_x);
-        },
-    .cost = [](const Inputs&, const Specs& out, const SliceAttrs&) -> Cost {
-      return {.flops = 0, .bytes = 2 * static_cast<double>(out[0].bytes())};
-    },
-    .onnx = lower_slice,
-    .composed = no("primitive"),
-    .specs = true};
-
-// Python's rules: negative bounds count from the end, and bounds outside are moved to it.
-void resolve(const Slice& slice, std::int64_t size, std::int64_t axis, SliceAttrs& a) {
-  if (slice.step == 0)
-    throw ValueError(fmt::format("[slice] the step of axis {} is 0; it must be positive or negative", axis));
-  const bool forward = slice.step > 0;
-  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t open) {
-    if (!given) return open;
-    const std::int64_t i = *given < 0 ? (*given < -size ? -1 : *given + size) : *given;
-    return forward ? std::clamp<std::int64_t>(i, 0, size) : std::clamp<std::int64_t>(i, -1, size - 1);
-  };
-  const std::int64_t start = bound(slice.start, forward ? 0 : size - 1), stop = bound(slice.stop, forward ? size : -1);
-  // A longer step picks the same one element.
-  const std::int64_t longest = std::max<std::int64_t>(size, 1), step = std::clamp(slice.step, -longest, longest);
-  const std::int64_t span = forward ? stop - start : start - stop, stride = forward ? step : -step;
-  const auto at = static_cast<std::size_t>(axis);
-  a.shape.push_back(span <= 0 ? 0 : 1 + (span - 1) / stride);
-  a.start[at] = start;
-  a.step[at] = step;
-}
 
 // ---- take: x [outer, limit, inner] by indices [count] along its middle ----------------------------------------------
 
 struct AxisAttrs {
   std::int64_t axis = 0;
 };
+Attributes describe(const AxisAttrs& a) { return {{"axis", a.axis}}; }
 
 kernels::IndexedRows rows_of(const Shape& x, const Tensor& indices, std::int64_t axis) {
   kernels::IndexedRows rows{1, x[axis], 1, indices.size(), indices.dtype(), indices.bytes()};
@@ -211,15 +102,6 @@ Shape concatenated_shape(std::size_t count, const auto& shape_of, std::int64_t a
   return y;
 }
 
-// The part of y that input i fills, as a slice.
-SliceAttrs part_of(const Shape& y, std::int64_t axis, std::int64_t first, std::int64_t size) {
-  SliceAttrs part{.shape = y};
-  part.shape.set(axis, size);
-  part.step.fill(1);
-  part.start[static_cast<std::size_t>(axis)] = first;
-  return part;
-}
-
 constexpr Record<AxisAttrs> concatenate_record{
     .name = "concatenate",
     .policy = CastPolicy::follow,
@@ -235,17 +117,21 @@ constexpr Record<AxisAttrs> concatenate_record{
           for (std::size_t i = 0; i < c.in.size(); ++i) {
             const Tensor& x = c.in[i];
             kernels::copy_strided(x.shape(), size_of(y.dtype()), x.bytes(), kernels::contiguous_strides(x.shape()),
-                                  element_of(y, first * strides[static_cast<std::size_t>(a.axis)]), strides);
+                                  y.bytes() + first * strides[static_cast<std::size_t>(a.axis)] *
+                                                  static_cast<std::int64_t>(size_of(y.dtype())),
+                                  strides);
             first += x.shape()[a.axis];
           }
         },
     .backward =
         [](Backward& b, const AxisAttrs& a) {
           const Tensor& g = b.grad();
+          std::vector<Slice> parts(static_cast<std::size_t>(a.axis) + 1);
           std::int64_t first = 0;
           for (std::size_t i = 0; i < b.inputs(); ++i) {
             const std::int64_t size = b.input_spec(i).shape[a.axis];
-            if (b.needs(i)) b.give(i, apply<slice_record>(part_of(g.shape(), a.axis, first, size), g));
+            parts.back() = {first, first + size};
+            if (b.needs(i)) b.give(i, slice(g, parts));
             first += size;
           }
         },
@@ -266,6 +152,7 @@ struct OneHotAttrs {
   std::int64_t classes;
   DType dtype;
 };
+Attributes describe(const OneHotAttrs& a) { return {{"classes", a.classes}, {"dtype", std::string(name_of(a.dtype))}}; }
 
 Shape one_hot_shape(Shape shape, const OneHotAttrs& a) {
   shape.push_back(a.classes);
@@ -297,31 +184,10 @@ constexpr Record<OneHotAttrs> one_hot_record{
 
 }  // namespace
 
-extern const Op *const slice_op, *const take_op, *const concatenate_op, *const one_hot_op;
-constinit const Op* const slice_op = &op_of<slice_record>;
+extern const Op *const take_op, *const concatenate_op, *const one_hot_op;
 constinit const Op* const take_op = &op_of<take_record>;
 constinit const Op* const concatenate_op = &op_of<concatenate_record>;
 constinit const Op* const one_hot_op = &op_of<one_hot_record>;
-
-Tensor slice(const Tensor& x, std::span<const Slice> slices) {
-  if (slices.size() > static_cast<std::size_t>(x.rank()))
-    throw ShapeError(fmt::format("[slice] {} slices are more entries than shape {} has dimensions", slices.size(),
-                                 to_string(x.shape())));
-  SliceAttrs attrs;
-  for (std::int64_t d = 0; d < x.rank(); ++d) {
-    const auto at = static_cast<std::size_t>(d);
-    resolve(at < slices.size() ? slices[at] : Slice{}, x.shape()[d], d, attrs);
-  }
-  return apply<slice_record>(attrs, x);
-}
-
-Tensor select(const Tensor& x, std::int64_t index, std::int64_t axis) {
-  const std::int64_t d = axis_of("select", axis, x.rank()), size = x.shape()[d];
-  if (index < -size || index >= size)
-    throw ShapeError(fmt::format("[select] index {} is out of range for axis {} of shape {}; it takes {} to {}", index,
-                                 d, to_string(x.shape()), -size, size - 1));
-  return squeeze(apply<slice_record>(part_of(x.shape(), d, index < 0 ? index + size : index, 1), x), d);
-}
 
 Tensor take(const Tensor& x, const Tensor& indices, std::int64_t axis) {
   return apply<take_record>({axis_of("take", axis, x.rank())}, x, indices);

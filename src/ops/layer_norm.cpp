@@ -13,6 +13,7 @@ struct LayerNormAttrs {
   double eps;
   std::int64_t axes;  // trailing ones
 };
+Attributes describe(const LayerNormAttrs& a) { return {{"eps", a.eps}, {"axes", a.axes}}; }
 
 Shape row_shape(const Shape& x, const LayerNormAttrs& a) {
   Shape row;

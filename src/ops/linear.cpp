@@ -16,6 +16,7 @@ using kernels::Unary;
 struct LinearAttrs {
   Activation activation = Activation::none;  // or relu, sigmoid, tanh: those whose gradient is written in the output
 };
+Attributes describe(const LinearAttrs& a) { return {{"activation", std::string(name_of(a.activation))}}; }
 
 Unary unary_of(Activation activation) {
   switch (activation) {

@@ -14,6 +14,7 @@ using kernels::PairLoss;
 struct LossAttrs {
   Reduction reduction;
 };
+Attributes describe(const LossAttrs& a) { return {{"reduction", std::string(name_of(a.reduction))}}; }
 
 constexpr const char* name_of_loss(PairLoss loss) {
   switch (loss) {
@@ -123,6 +124,15 @@ Reduction reduction_of(std::string_view name) {
   if (name == "sum") return Reduction::sum;
   if (name == "none") return Reduction::none;
   throw ValueError(fmt::format("[reduction_of] Unknown reduction '{}'; it is mean, sum or none", name));
+}
+
+std::string_view name_of(Reduction reduction) noexcept {
+  switch (reduction) {
+    case Reduction::mean: return "mean";
+    case Reduction::sum: return "sum";
+    case Reduction::none: break;
+  }
+  return "none";
 }
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction reduction) {

@@ -44,6 +44,13 @@ struct MaxAttrs {
   WindowOptions options;
   bool keeps_winners = false;  // a second output for backward: 1 byte an output, where x would be many elements
 };
+Attributes describe(const MaxAttrs& a) {
+  return {{"window", attribute_of(a.window)},
+          {"stride", attribute_of(a.options.stride)},
+          {"padding", attribute_of(a.options.padding)},
+          {"dilation", attribute_of(a.options.dilation)},
+          {"ceil_mode", a.options.ceil_mode}};
+}
 
 kernels::PoolShape shape_of(const Shape& x, const MaxAttrs& a) {
   return pool_shape("max_pool2d", x, a.window, a.options);
@@ -110,6 +117,13 @@ struct AverageAttrs {
   WindowOptions options;
   bool count_padding = false;
 };
+Attributes describe(const AverageAttrs& a) {
+  return {{"window", attribute_of(a.window)},
+          {"stride", attribute_of(a.options.stride)},
+          {"padding", attribute_of(a.options.padding)},
+          {"ceil_mode", a.options.ceil_mode},
+          {"count_padding", a.count_padding}};
+}
 
 kernels::PoolShape shape_of(const Shape& x, const AverageAttrs& a) {
   return pool_shape("avg_pool2d", x, a.window, a.options);
@@ -174,6 +188,7 @@ constexpr Record<AverageAttrs> avg_pool2d_record{
 struct AdaptiveAttrs {
   Size2D output;
 };
+Attributes describe(const AdaptiveAttrs& a) { return {{"output", attribute_of(a.output)}}; }
 
 kernels::PoolShape shape_of(const Shape& x, const AdaptiveAttrs& a) {
   return {x[0], x[3], {.input = x[1], .output = a.output.height}, {.input = x[2], .output = a.output.width}};

@@ -19,7 +19,19 @@ using kernels::ReduceKind;
 struct ReduceAttrs {
   AxisSet axes = 0;
   bool keep_dims = false;
+  bool unnamed = false;  // all axes, none of them named
 };
+
+std::vector<std::int64_t> list_of(AxisSet axes) {
+  std::vector<std::int64_t> list;
+  for (std::int64_t d = 0; d < Shape::max_rank; ++d)
+    if ((axes & axis_bit(d)) != 0) list.push_back(d);
+  return list;
+}
+
+Attributes describe(const ReduceAttrs& a) {
+  return {{"axes", a.unnamed ? AttributeValue() : AttributeValue(list_of(a.axes))}, {"keepdims", a.keep_dims}};
+}
 
 Shape reduced_shape(const Shape& shape, const ReduceAttrs& a) {
   Shape result;
@@ -67,13 +79,6 @@ Tensor repeated(const Tensor& g, const Spec& spec, AxisSet axes) {
 Cost cost(const Inputs& in, const Specs& out, const ReduceAttrs&) {
   return {.flops = static_cast<double>(in[0].size()),
           .bytes = static_cast<double>(in[0].spec().bytes() + out[0].bytes())};
-}
-
-std::vector<std::int64_t> list_of(AxisSet axes) {
-  std::vector<std::int64_t> list;
-  for (std::int64_t d = 0; d < Shape::max_rank; ++d)
-    if ((axes & axis_bit(d)) != 0) list.push_back(d);
-  return list;
 }
 
 template <ReduceKind kind>
@@ -181,6 +186,7 @@ constexpr Record<ReduceAttrs> min_record = extreme_record<ReduceKind::min>("min"
 struct AxisAttrs {
   std::int64_t axis;
 };
+Attributes describe(const AxisAttrs& a) { return {{"axis", a.axis}}; }
 
 constexpr Record<AxisAttrs> argmax_record{
     .name = "argmax",
@@ -219,20 +225,20 @@ constinit const Op* const min_op = &op_of<min_record>;
 constinit const Op* const argmax_op = &op_of<argmax_record>;
 
 Tensor sum(const Tensor& x, const Axes& axes, bool keep_dims) {
-  const ReduceAttrs attrs{axes_of("sum", x, axes), keep_dims};
+  const ReduceAttrs attrs{axes_of("sum", x, axes), keep_dims, axes.empty()};
   return is_floating(x.dtype()) ? apply<sum_record>(attrs, as_float32_under_autocast(x)) : apply<sum_record>(attrs, x);
 }
 
 Tensor mean(const Tensor& x, const Axes& axes, bool keep_dims) {
-  return apply<mean_record>({axes_of("mean", x, axes), keep_dims}, as_float32_under_autocast(x));
+  return apply<mean_record>({axes_of("mean", x, axes), keep_dims, axes.empty()}, as_float32_under_autocast(x));
 }
 
 Tensor max(const Tensor& x, const Axes& axes, bool keep_dims) {
-  return apply<max_record>({axes_of("max", x, axes), keep_dims}, x);
+  return apply<max_record>({axes_of("max", x, axes), keep_dims, axes.empty()}, x);
 }
 
 Tensor min(const Tensor& x, const Axes& axes, bool keep_dims) {
-  return apply<min_record>({axes_of("min", x, axes), keep_dims}, x);
+  return apply<min_record>({axes_of("min", x, axes), keep_dims, axes.empty()}, x);
 }
 
 Tensor variance(const Tensor& x, const Axes& axes, bool keep_dims) {

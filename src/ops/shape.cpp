@@ -17,16 +17,18 @@ Cost move_cost(const Inputs&, const Specs& out, const A&) {
   return {.flops = 0, .bytes = 2 * static_cast<double>(out[0].bytes())};
 }
 
+std::vector<std::int64_t> list_of(const Shape& shape) { return {shape.sizes().begin(), shape.sizes().end()}; }
+
 // ---- reshape: x of any shape -> the same values in another ------------------------------------------------------
 
 struct ReshapeAttrs {
   Shape shape;
 };
+Attributes describe(const ReshapeAttrs& a) { return {{"shape", list_of(a.shape)}}; }
 
 // The leading size of an ONNX graph is the batch and stays free: 0 keeps the input's, -1 is what the rest leaves.
 onnx::Values lower_reshape(onnx::Graph& g, const onnx::Values& in, const ReshapeAttrs& a) {
-  const auto sizes = a.shape.sizes();
-  std::vector<std::int64_t> wanted(sizes.begin(), sizes.end());
+  std::vector<std::int64_t> wanted = list_of(a.shape);
   const Shape& from = in[0].spec.shape;
   if (!wanted.empty() && a.shape.elements() != 0) wanted[0] = from.rank() > 0 && from[0] == a.shape[0] ? 0 : -1;
   return {g.node("Reshape", {in[0], g.integers(wanted)}, {in[0].spec.dtype, a.shape})};
@@ -58,18 +60,24 @@ constexpr Record<ReshapeAttrs> reshape_record{
 // ---- transpose: dimension i of y is dimension axes[i] of x ----------------------------------------------------------
 
 struct TransposeAttrs {
+  std::int64_t rank = 0;
   std::array<std::int64_t, static_cast<std::size_t>(Shape::max_rank)> axes{};
+  [[nodiscard]] std::span<const std::int64_t> list() const {
+    return std::span(axes).first(static_cast<std::size_t>(rank));
+  }
 };
+Attributes describe(const TransposeAttrs& a) {
+  return {{"axes", std::vector<std::int64_t>(a.list().begin(), a.list().end())}};
+}
 
 Shape permuted(const Shape& x, const TransposeAttrs& a) {
   Shape y;
-  for (std::int64_t d = 0; d < x.rank(); ++d) y.push_back(x[a.axes[static_cast<std::size_t>(d)]]);
+  for (const std::int64_t axis : a.list()) y.push_back(x[axis]);
   return y;
 }
 
 Tensor transposed(const Tensor& x, const TransposeAttrs& a, const Tensor& out) {
-  const auto rank = static_cast<std::size_t>(x.rank());
-  kernels::transpose(x.shape(), {a.axes.data(), rank}, size_of(x.dtype()), x.bytes(), out.bytes());
+  kernels::transpose(x.shape(), a.list(), size_of(x.dtype()), x.bytes(), out.bytes());
   return out;
 }
 
@@ -83,14 +91,14 @@ constexpr Record<TransposeAttrs> transpose_record{
     .backward =
         [](Backward& b, const TransposeAttrs& a) {
           const Tensor& g = b.grad();
-          TransposeAttrs inverse;
+          TransposeAttrs inverse{.rank = a.rank};
           for (std::int64_t d = 0; d < g.rank(); ++d)
             inverse.axes[static_cast<std::size_t>(a.axes[static_cast<std::size_t>(d)])] = d;
           b.give(0, transposed(g, inverse, Tensor::empty({g.dtype(), permuted(g.shape(), inverse)})));
         },
     .cost = move_cost<TransposeAttrs>,
     .onnx = [](onnx::Graph& g, const onnx::Values& in, const TransposeAttrs& a) -> onnx::Values {
-      const std::vector<std::int64_t> axes(a.axes.begin(), a.axes.begin() + in[0].spec.shape.rank());
+      const std::vector<std::int64_t> axes(a.list().begin(), a.list().end());
       return {g.node("Transpose", {in[0]}, {in[0].spec.dtype, permuted(in[0].spec.shape, a)}, {{"perm", axes}})};
     },
     .composed = no("primitive"),
@@ -101,6 +109,7 @@ constexpr Record<TransposeAttrs> transpose_record{
 struct BroadcastAttrs {
   Shape shape;
 };
+Attributes describe(const BroadcastAttrs& a) { return {{"shape", list_of(a.shape)}}; }
 
 constexpr Record<BroadcastAttrs> broadcast_to_record{
     .name = "broadcast_to",
@@ -130,8 +139,7 @@ constexpr Record<BroadcastAttrs> broadcast_to_record{
     .backward = [](Backward& b, const BroadcastAttrs&) { give_reduced(b, 0, b.grad(), b.input_spec(0).shape); },
     .cost = move_cost<BroadcastAttrs>,
     .onnx = [](onnx::Graph& g, const onnx::Values& in, const BroadcastAttrs& a) -> onnx::Values {
-      const auto sizes = a.shape.sizes();
-      std::vector<std::int64_t> wanted(sizes.begin(), sizes.end());
+      std::vector<std::int64_t> wanted = list_of(a.shape);
       const Shape& x = in[0].spec.shape;
       for (std::int64_t d = 1; d <= x.rank(); ++d)  // 1 keeps the input's size, so that a batch stays free
         if (x[-d] == a.shape[-d]) wanted[static_cast<std::size_t>(a.shape.rank() - d)] = 1;
@@ -198,8 +206,8 @@ Tensor expand_dims(const Tensor& x, std::int64_t axis) {
 }
 
 Tensor transpose(const Tensor& x, const Axes& axes) {
-  TransposeAttrs attrs;
   const std::int64_t rank = x.rank();
+  TransposeAttrs attrs{.rank = rank};
   bool permutes = axes.empty() || static_cast<std::int64_t>(axes.size()) == rank;
   kernels::AxisSet seen = 0;
   for (std::int64_t d = 0; permutes && d < rank; ++d) {

@@ -9,6 +9,7 @@ namespace {
 struct SoftmaxAttrs {
   std::int64_t axis;
 };
+Attributes describe(const SoftmaxAttrs& a) { return {{"axis", a.axis}}; }
 
 kernels::SoftmaxShape lines_of(const Shape& shape, std::int64_t axis) {
   kernels::SoftmaxShape lines{1, shape[axis], 1};

@@ -11,10 +11,12 @@ using kernels::Unary;
 struct ClipAttrs {
   double low, high;
 };
+Attributes describe(const ClipAttrs& a) { return {{"low", a.low}, {"high", a.high}}; }
 constexpr kernels::UnaryParameters parameters_of(const ClipAttrs& a) noexcept { return {a.low, a.high}; }
 struct PowerAttrs {
   double exponent;
 };
+Attributes describe(const PowerAttrs& a) { return {{"exponent", a.exponent}}; }
 constexpr kernels::UnaryParameters parameters_of(const PowerAttrs& a) noexcept { return {a.exponent, 0}; }
 
 constexpr Record<> exp_record = unary_record<Unary::exp, NoAttrs>(

@@ -57,6 +57,12 @@ Padding::Padding(std::string_view word) {
   }
 }
 
+AttributeValue attribute_of(const Size2D& size) { return std::vector{size.height, size.width}; }
+AttributeValue attribute_of(const Padding& padding) {
+  if (padding.kind == Padding::Kind::same) return std::string("same");
+  return std::vector{padding.top, padding.bottom, padding.left, padding.right};
+}
+
 WindowAxes window_axes(std::string_view op, std::int64_t height, std::int64_t width, Size2D window,
                        const WindowOptions& options) {
   require_positive(op, "the window", window);

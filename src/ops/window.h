@@ -1,6 +1,7 @@
 #pragma once
 #include <string_view>
 
+#include "everyo/attributes.h"
 #include "everyo/shape.h"
 #include "everyo/window.h"
 
@@ -31,6 +32,11 @@ struct WindowOptions {
   Size2D dilation = 1;
   bool ceil_mode = false;  ///< also a last window that reaches behind the padding, if it starts in front of it
 };
+
+/// [height, width].
+AttributeValue attribute_of(const Size2D& size);
+/// "same", or [top, bottom, left, right].
+AttributeValue attribute_of(const Padding& padding);
 
 /// Where windows lie over an image [.., L height, L width, C]. Throws ShapeError: "must be positive" for window, stride
 /// and dilation, "not be negative" for padding; a window larger than the padded image is the caller's to refuse, whose

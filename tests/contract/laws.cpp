@@ -17,6 +17,7 @@ std::span<const Law> laws() {
       Law{"bits", bits_are_fixed},
       Law{"composed", fused_equals_composed},
       Law{"lowering", lowering_is_well_formed},
+      Law{"attributes", attributes_are_told},
       Law{"memory", memory_is_respected},
       Law{"refusals", refusals_say_why},
   };

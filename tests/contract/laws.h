@@ -49,6 +49,8 @@ Findings bits_are_fixed(const Subject&);
 Findings fused_equals_composed(const Subject&);
 /// Lowering gives a graph whose every edge is defined once and whose outputs are the op's, or there is a reason.
 Findings lowering_is_well_formed(const Subject&);
+/// An op with attributes tells them to readers: each has a name of its own.
+Findings attributes_are_told(const Subject&);
 /// Forward and backward write all of their outputs, nothing beside them, and leave the operands as they are.
 Findings memory_is_respected(const Subject&);
 /// Error inputs throw, with the words they must.

@@ -160,6 +160,24 @@ Findings meta_run_predicts(const Subject& subject) {
   return findings;
 }
 
+Findings attributes_are_told(const Subject& subject) {
+  if (subject.op.attrs_size == 0) return {};
+  if (!subject.op.describe) return {"has attributes, and no describe() of them"};
+  Findings findings;
+  for (const Case& c : every_case(subject.samples)) {
+    const Report report(c, findings);
+    const Session session = run(c, {.dtype = eo::float32});
+    const eo::Tracer::Step* step = session.step_of(subject.op);
+    if (!step) continue;
+    std::set<std::string_view> names;
+    for (const eo::Attribute& attribute : subject.op.describe(step->attrs.get()))
+      if (attribute.name.empty() || !names.insert(attribute.name).second)
+        report.add(fmt::format("attribute '{}' is told twice, or has no name", attribute.name));
+    if (names.empty()) report.add("attributes are not told");
+  }
+  return findings;
+}
+
 Findings lowering_is_well_formed(const Subject& subject) {
   Findings findings;
   if (!subject.op.onnx) {

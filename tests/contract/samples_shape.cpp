@@ -67,9 +67,14 @@ struct Kept {
   std::vector<std::int64_t> indices;
 };
 Case slice_case(const eo::Shape& shape, const std::vector<Kept>& kept) {
-  eo::Shape to = shape;
-  for (std::size_t d = 0; d < kept.size(); ++d)
-    to.set(static_cast<std::int64_t>(d), static_cast<std::int64_t>(kept[d].indices.size()));
+  eo::Shape to;
+  for (std::int64_t d = 0; d < shape.rank(); ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    if (at >= kept.size())
+      to.push_back(shape[d]);
+    else if (!kept[at].slice.drop)
+      to.push_back(static_cast<std::int64_t>(kept[at].indices.size()));
+  }
   return {.inputs = {{.shape = shape}},
           .run =
               [kept](Tensors in) {
@@ -80,6 +85,8 @@ Case slice_case(const eo::Shape& shape, const std::vector<Kept>& kept) {
           .reference =
               [=](std::span<const Values> in) {
                 return gather(in[0], to, [&](std::vector<std::int64_t> at) {
+                  for (std::size_t d = 0; d < kept.size(); ++d)
+                    if (kept[d].slice.drop) at.insert(at.begin() + static_cast<std::ptrdiff_t>(d), 0);
                   for (std::size_t d = 0; d < kept.size(); ++d)
                     at[d] = kept[d].indices[static_cast<std::size_t>(at[d])];
                   return at;
@@ -220,6 +227,9 @@ void add_shape_samples(SampleList& list) {
                        slice_case({7, 4}, {{{-1, {}, -2}, {6, 4, 2, 0}}}),
                        slice_case({7, 4}, {{{-3, -1}, {4, 5}}, {{3, 0, -1}, {3, 2, 1}}}),
                        slice_case({7, 4}, {{{5, 2}, {}}}),
+                       slice_case({7, 4}, {{eo::Slice::at(2), {2}}}),  // a row: a view
+                       slice_case({7, 4}, {{{5, {}, -2}, {5, 3, 1}}, {eo::Slice::at(-1), {3}}}),
+                       slice_case({2, 3}, {{eo::Slice::at(-2), {0}}, {eo::Slice::at(1), {1}}}),
                        slice_case({3, 2, 4}, {{{1, 2}, {1}}, {{0, 99}, {0, 1}}})};
   list.back().refusals = {{.run =
                                [] {
@@ -232,6 +242,8 @@ void add_shape_samples(SampleList& list) {
                                  eo::slice(Tensor::ones({3}), {{}, {}});
                                },
                            .text = {"slice", "more entries than", "(3,)"}},
+                          {.run = [] { eo::slice(Tensor::ones({3}), {eo::Slice::at(3)}); },
+                           .text = {"slice", "index 3 is out of range", "(3,)"}},
                           undefined_operand([] { eo::slice({}, {{}}); })};
 
   list.push_back({.op = "take", .at = [](std::int64_t n) { return take_case({n, 5}, {3}, 1); }});

@@ -233,6 +233,23 @@ constexpr auto changes_its_operand = with([](eo::Record<>& r) {
 });
 TEST(WrongOp, ChangedOperandIsCaught) { expect_caught_by<changes_its_operand>("memory", {"values", "bits"}); }
 
+struct SquareAttrs {
+  double unused;
+};
+constexpr eo::Record<SquareAttrs> untold_record{
+    .name = "square",
+    .policy = eo::CastPolicy::follow,
+    .infer = [](const eo::Inputs& in, const SquareAttrs&) { return square_infer(in, {}); },
+    .forward = [](const eo::Call& c, const SquareAttrs&) { square_forward(c, {}); },
+    .backward = eo::no("not needed here"),
+    .cost = [](const eo::Inputs& in, const eo::Specs& out, const SquareAttrs&) { return square_cost(in, out, {}); },
+    .onnx = eo::no("not needed here"),
+    .composed = eo::no("primitive")};
+TEST(WrongOp, UntoldAttributesAreCaught) {
+  EXPECT_THAT(attributes_are_told({eo::op_of<untold_record>, square_samples<square_record>()}),
+              testing::ElementsAre(testing::HasSubstr("no describe()")));
+}
+
 TEST(WrongOp, MissingSamplesAreCaught) {
   EXPECT_EQ(samples_of("square"), nullptr);  // a registry with square in it would fail by this name
   const eo::Op& op = eo::op_of<square_record>;

@@ -25,7 +25,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("communicator", "context", "dtype", "error", "events", "export", "half", "isa", "logging", "random", "ref",
                      "shape", "state"), "base"),
     **dict.fromkeys(("memory", "storage"), "tensor"),
-    **dict.fromkeys(("onnx_graph", "op"), "autograd"),
+    **dict.fromkeys(("attributes", "onnx_graph", "op"), "autograd"),
     **dict.fromkeys(("window",), "ops"),
     **dict.fromkeys(("checkpoint",), "io"),
     **dict.fromkeys(("accumulation", "early_stopping"), "train"),
