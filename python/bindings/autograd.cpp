@@ -1,12 +1,8 @@
 #include <fmt/format.h>
 
-#include <array>
-#include <cstring>
-
-#include "autograd/node.h"
 #include "common.h"
 
-// Backward, modes, and a look at the tape.
+// Backward, modes and hooks.
 namespace everyo::python {
 namespace {
 
@@ -36,44 +32,6 @@ struct GradMode {
     before.pop_back();
   }
 };
-
-/// What the tape knows of one op. Keeps the graph below it alive.
-struct PyNode {
-  Ref<GraphNode> node;
-  [[nodiscard]] Node& get() const { return static_cast<Node&>(*node); }
-};
-
-// Python's name of an op: short forms of two-operand ops and casts go by what a program wrote.
-std::string operation(const Node& node) {
-  const std::string_view name = node.op->name;
-  if (name == "scale") {
-    double factor_and_offset[2];
-    std::memcpy(factor_and_offset, const_cast<Node&>(node).attrs(), sizeof factor_and_offset);
-    return factor_and_offset[0] == 1 ? "add" : "multiply";
-  }
-  constexpr std::array<std::array<std::string_view, 2>, 5> renamed{
-      {{"reciprocal", "divide"},
-       {"cast", "to"},
-       {"select", "slice"},
-       {"flatten", "reshape"},
-       {"bce_with_logits_loss", "binary_cross_entropy_with_logits"}}};
-  for (const auto& [ours, python] : renamed)
-    if (name == ours) return std::string(python);
-  return std::string(name);
-}
-
-nb::object parents(const PyNode& self) {
-  nb::list list;
-  for (const Edge& edge : self.get().edges()) {
-    if (edge.none())
-      list.append(nb::none());
-    else if (edge.to_leaf())
-      list.append(wrap(Tensor(Ref<Body>::share(edge.leaf()))));
-    else
-      list.append(nb::cast(PyNode{Ref<GraphNode>::share(edge.node())}));
-  }
-  return nb::steal(PySequence_Tuple(list.ptr()));
-}
 
 void bind_modes(nb::module_& m) {
   m.def(
@@ -124,35 +82,13 @@ void bind_modes(nb::module_& m) {
 
 void bind_autograd(nb::module_& m, nb::class_<PyTensor>& tensor) {
   bind_modes(m);
-  nb::class_<PyNode>(m, "Node", "A recorded op.")
-      .def_prop_ro(
-          "operation", [](const PyNode& n) { return operation(n.get()); }, "Name of the op.")
-      .def_prop_ro("parents", &parents, nb::sig("def parents(self) -> tuple[typing.Union[Node, Tensor, None], ...]"),
-                   "For each input the op that made it, the leaf it is, or None where no gradient goes.")
-      .def_prop_ro(
-          "freed", [](const PyNode& n) { return n.get().freed; }, "Has what backward needs been given up?")
-      .def(
-          "__eq__",
-          [](const PyNode& a, nb::handle b) {
-            return nb::isinstance<PyNode>(b) && nb::inst_ptr<PyNode>(b)->node.get() == a.node.get();
-          },
-          nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__",
-           [](const PyNode& n) { return static_cast<Py_hash_t>(reinterpret_cast<std::uintptr_t>(n.node.get()) >> 4); })
-      .def("__repr__", [](const PyNode& n) { return fmt::format("Node({})", operation(n.get())); });
+  bind_node(m, tensor);
   tensor.def(
       "backward", [](const PyTensor& t, nb::handle gradient, bool retain) { backward(t.value, gradient, retain); },
       "gradient"_a = nb::none(), nb::kw_only(), "retain_graph"_a = true,
       nb::sig("def backward(self, gradient: typing.Optional[TensorLike] = None, *, retain_graph: bool = True) -> None"),
       "Adds the gradients of this tensor, times `gradient` [its shape], to every leaf it was made from. The graph "
       "stays until the tensor goes; retain_graph=False frees its memory at once.");
-  tensor.def_prop_ro(
-      "grad_node",
-      [](const PyTensor& t) -> nb::object {
-        if (!t.value.body()->node) return nb::none();
-        return nb::cast(PyNode{t.value.body()->node});
-      },
-      nb::sig("def grad_node(self) -> typing.Optional[Node]"), "The op that made the tensor; None for a leaf.");
   m.def(
       "saved_bytes", [](const PyTensor& t) { return saved_bytes(t.value); }, "tensor"_a,
       "Bytes that the graph behind the tensor keeps for backward.");

@@ -108,6 +108,7 @@ void bind_arithmetic(nb::module_& m, nb::class_<PyTensor>& tensor);
 void bind_ops(nb::module_& m, nb::class_<PyTensor>& tensor);
 void bind_layers(nb::module_& m);
 void bind_autograd(nb::module_& m, nb::class_<PyTensor>& tensor);
+void bind_node(nb::module_& m, nb::class_<PyTensor>& tensor);
 void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_nn(nb::module_& m);

@@ -120,26 +120,25 @@ std::vector<Axis> axes_of(const Tensor& x, nb::handle key) {
   return axes;
 }
 
-Tensor sliced(const Tensor& x, const std::vector<Axis>& axes) {
+// Slices, and with `indices` single places too, whose axes go away: one op, if any.
+Tensor sliced(const Tensor& x, const std::vector<Axis>& axes, bool indices) {
   std::vector<Slice> slices;
   bool any = false;
   for (const Axis& axis : axes) {
     if (axis.added) continue;
-    slices.push_back(axis.slice);
-    any = any || axis.slice.start || axis.slice.stop || axis.slice.step != 1;
+    slices.push_back(indices && axis.at ? Slice::at(*axis.at) : axis.slice);
+    const Slice& last = slices.back();
+    any = any || last.drop || last.start || last.stop || last.step != 1;
   }
   return any ? slice(x, slices) : x;
 }
 
 // Integers, slices and None: views where they can be.
 Tensor basic(const Tensor& x, const std::vector<Axis>& axes) {
-  Tensor y = sliced(x, axes);
+  Tensor y = sliced(x, axes, true);
   std::int64_t at = 0;
   for (const Axis& axis : axes) {
-    if (axis.at) {
-      y = select(y, *axis.at, at);
-      continue;
-    }
+    if (axis.at) continue;
     if (axis.added) y = expand_dims(y, at);
     ++at;
   }
@@ -172,7 +171,7 @@ nb::object joined_places(const Tensor& x, const Tensor& y, const std::vector<Axi
 }
 
 Tensor advanced(const Tensor& x, const std::vector<Axis>& axes) {
-  Tensor y = sliced(x, axes);
+  Tensor y = sliced(x, axes, false);
   std::vector<std::int64_t> indexed, others;
   for (std::int64_t i = 0; i < std::ssize(axes); ++i) {
     const Axis& axis = axes[static_cast<std::size_t>(i)];

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -132,6 +133,118 @@ def test_ops_have_the_names_of_the_contract():
         "binary_cross_entropy_with_logits": _core.binary_cross_entropy_with_logits(x, [[0.0, 1.0]]),
     }  # fmt: skip
     assert {name: tensor.grad_node.operation for name, tensor in names.items()} == {name: name for name in names}
+
+
+def test_nodes_tell_what_they_were_told():
+    x = eo.Tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    told = [
+        (x**3, {"exponent": 3.0}),
+        (x.clip(0, 2), {"low": 0.0, "high": 2.0}),
+        (x.sum(), {"axes": None, "keepdims": False}),
+        (x.mean(axis=(0, 1), keepdims=True), {"axes": (0, 1), "keepdims": True}),
+        (x.max(axis=-1), {"axes": (1,), "keepdims": False}),
+        (x.min(), {"axes": None, "keepdims": False}),
+        (x.reshape(3, -1), {"shape": (3, 2)}),
+        (x.transpose(1, 0), {"axes": (1, 0)}),
+        (eo.concatenate([x, x], axis=-1), {"axis": 1}),
+        (eo.softmax(x), {"axis": 1}),
+        (eo.log_softmax(x, axis=0), {"axis": 0}),
+        (x[1], {"key": (1, slice(0, 3, 1))}),
+        (x[:, -1], {"key": (slice(0, 2, 1), 2)}),
+        (x[::-1, 1:], {"key": (slice(1, None, -1), slice(1, 3, 1))}),
+        (x.to(dtype="float64"), {"from": "float32", "to": "float64"}),
+        (eo.relu(x), {}),
+    ]
+    for result, attributes in told:
+        assert result.grad_node.attributes == attributes
+    # A key that was told gives the same elements again.
+    for result in (x[1], x[:, -1], x[::-1, 1:]):
+        assert x[result.grad_node.attributes["key"]].tolist() == result.tolist()
+
+
+def test_subtracting_a_number_is_called_so():
+    x = eo.Tensor([1.0], requires_grad=True)
+    assert [y.grad_node.operation for y in (x - 2, 2 - x, 2 + x, x * -1, x * 0 + 1)] == [
+        "subtract",
+        "subtract",
+        "add",
+        "multiply",
+        "add",
+    ]
+
+
+def cube(x):
+    node = autograd.Node("cube", (x,), lambda gradient: 3 * x.data**2 * gradient, {"times": 3})
+    y = eo.Tensor(x.data**3)
+    y.grad_node = node
+    return y
+
+
+def test_a_node_made_in_python_gives_gradients():
+    x = eo.Tensor([1.0, 2.0], requires_grad=True)
+    y = cube(x * 2)
+    assert not y.is_leaf and y.requires_grad
+    node = y.grad_node
+    assert (node.operation, node.attributes) == ("cube", {"times": 3})
+    assert node.parents[0].operation == "multiply" and callable(node.backward_fn)
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad, 24 * np.array([1, 4]))  # (8 x^3)' = 24 x^2
+    assert cube(eo.Tensor([1.0])).is_leaf  # no parent wants a gradient
+    with eo.no_grad():
+        assert cube(x).is_leaf
+
+
+def test_a_node_of_two_parents_may_leave_one_out():
+    a, b = eo.Tensor([1.0], requires_grad=True), eo.Tensor([2.0], requires_grad=True)
+    y = eo.Tensor([3.0])
+    y.grad_node = autograd.Node("first", [a, b], lambda gradient: (gradient, None))
+    (y * 5).backward()
+    assert a.grad.tolist() == [5] and b.grad is None
+
+
+def test_a_wrong_node_says_so():
+    x = eo.Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(TypeError, match="cannot be called"):
+        autograd.Node("f", (x,), 3)
+    with pytest.raises(TypeError, match="tensors"):
+        autograd.Node("f", (1.0,), abs)
+    with pytest.raises(TypeError, match="dict"):
+        autograd.Node("f", (x,), abs, 3)
+    with pytest.raises(eo.EveryOGradientError, match="new tensor"):
+        x.grad_node = autograd.Node("f", (x,), abs)
+    with pytest.raises(eo.EveryOGradientError, match="another tensor"):
+        eo.Tensor([1.0]).grad_node = (x * 2).grad_node
+    with pytest.raises(eo.EveryOGradientError, match="floating point"):
+        eo.Tensor([1], dtype="int64").grad_node = autograd.Node("f", (x,), abs)
+
+    def result(backward):
+        y = eo.Tensor([1.0])
+        y.grad_node = autograd.Node("f", (x,), backward)
+        return y
+
+    with pytest.raises(eo.EveryOShapeError, match=r"\[f\].*\(1,\).*\(2,\)"):
+        result(lambda gradient: gradient).backward()
+    with pytest.raises(eo.EveryOShapeError, match="2 gradients for 1 parents"):
+        result(lambda gradient: (gradient, gradient)).backward()
+    with pytest.raises(ZeroDivisionError):
+        result(lambda gradient: 1 / 0).backward()
+    assert x.grad is None
+
+
+def test_a_node_made_in_python_goes_with_its_tensor():
+    class Held:
+        pass
+
+    held = Held()
+    gone = weakref.ref(held)
+    x = eo.Tensor([1.0], requires_grad=True)
+    y = eo.Tensor([1.0])
+    y.grad_node = autograd.Node("f", (x,), lambda gradient, held=held: gradient)
+    del held
+    y.backward()
+    assert gone() is not None
+    del y
+    assert gone() is None
 
 
 def test_unbroadcast():
