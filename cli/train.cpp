@@ -102,16 +102,15 @@ int train(const Common& common, Choices choices, const CLI::App& app) {
   everyo::TrainResult result;
   {
     Progress progress;
-    result = trainer.fit(
-        loader,
-        [&](const everyo::TrainProgress& p) {
-          progress.show({p.epoch, p.epochs, p.step, p.steps, p.loss, p.accuracy, p.samples_per_second, p.seconds_left});
-          return !was_interrupted();
-        },
-        [&](const everyo::EpochMetrics& row) {
-          if (out) out->add_metrics(row);
-          save(false);
-        });
+    const auto show = [&](const everyo::TrainProgress& p) {
+      progress.show({p.epoch, p.epochs, p.step, p.steps, p.loss, p.accuracy, p.samples_per_second, p.seconds_left});
+      return !was_interrupted();
+    };
+    const auto note = [&](const everyo::EpochMetrics& row) {
+      if (out) out->add_metrics(row);
+      save(false);
+    };
+    result = trainer.fit(loader, {.progress = show, .epoch_end = note});
   }
   if (result.stopped) {
     save(true);

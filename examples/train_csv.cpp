@@ -36,11 +36,12 @@ int main() try {
   };
   eo::Trainer trainer(model, optimizer, loss, {.epochs = 20});
   eo::Loader loader(data.train, {.batch = 32, .shuffle = true, .seed = 0});
-  trainer.fit(loader, {}, [](const eo::EpochMetrics& epoch) {
+  const auto show = [](const eo::EpochMetrics& epoch) {
     if (epoch.epoch % 10 == 0)
       std::printf("epoch %d  loss %.4f  accuracy %.2f %%\n", static_cast<int>(epoch.epoch), epoch.loss,
                   100 * epoch.accuracy);
-  });
+  };
+  trainer.fit(loader, {.epoch_end = show});
   const eo::Evaluation test = trainer.evaluate(data.test);
   std::printf("held-out: loss %.4f, accuracy %.2f %%\n", test.loss, 100 * test.accuracy);
 } catch (const eo::Error& error) {

@@ -96,10 +96,7 @@ class EVERYO_API Trainer {
   /// Throws ValueError when early stopping watches a validation that is not given; StateError when a loss is not
   /// finite: the message names the step, the loss, and the first parameter whose value or gradient is not finite. The
   /// optimizer has not made that step.
-  TrainResult fit(Loader& loader, const FitOptions& options);
-  TrainResult fit(Loader& loader, const ProgressCallback& progress = {}, const EpochCallback& epoch_end = {}) {
-    return fit(loader, FitOptions{.progress = progress, .epoch_end = epoch_end});
-  }
+  TrainResult fit(Loader& loader, const FitOptions& options = {});
 
   /// Loss and accuracy over all rows of `data`, in evaluation mode and without a graph; each module's own mode comes
   /// back. Throws ValueError without samples ("no batches") or for a batch below 1.

@@ -157,8 +157,8 @@ TEST(Accumulation, CountsWhatTheLossCounts) {
 
 TEST(Accumulation, RefusesWhatIsNoBatch) {
   const Batch batch = batch_of({1, 1});
-  EXPECT_THROW(MicroBatches(batch, {.accumulate = 0}), ValueError);
-  EXPECT_THROW(MicroBatches({batch.features, Tensor::zeros({3})}), ShapeError);
+  EXPECT_THROW(const MicroBatches none(batch, {.accumulate = 0}), ValueError);
+  EXPECT_THROW(const MicroBatches none({batch.features, Tensor::zeros({3})}), ShapeError);
   EXPECT_THROW(static_cast<void>(effective_batch({.batch = 8}, 0)), ValueError);
   EXPECT_THROW(static_cast<void>(effective_batch({.batch = 0})), ValueError);
 }

@@ -110,12 +110,11 @@ TEST(EarlyStopping, ATrainerEndsWithTheBestWeights) {
   for (std::int64_t& label : against.targets.write<std::int64_t>()) label = 1 - label;
   std::vector<double> first;
   std::vector<bool> best;
-  const TrainResult result = run.trainer.fit(run.loader, {.epoch_end =
-                                                              [&](const EpochMetrics& row) {
-                                                                best.push_back(row.best);
-                                                                if (row.epoch == 1) first = values_of(run.net);
-                                                              },
-                                                          .validation = against});
+  const auto note = [&](const EpochMetrics& row) {
+    best.push_back(row.best);
+    if (row.epoch == 1) first = values_of(run.net);
+  };
+  const TrainResult result = run.trainer.fit(run.loader, {.epoch_end = note, .validation = against});
   EXPECT_THAT(best, testing::ElementsAre(true, false, false, false));
   EXPECT_TRUE(result.early);
   EXPECT_FALSE(result.stopped);
@@ -127,9 +126,10 @@ TEST(EarlyStopping, ATrainerEndsWithTheBestWeights) {
 TEST(EarlyStopping, ARunThatEndsByItselfHasTheBestWeightsToo) {
   WatchedRun run({.monitor = "accuracy", .mode = MonitorMode::max}, 3);
   std::vector<double> at_best;
-  const TrainResult result = run.trainer.fit(run.loader, {}, [&](const EpochMetrics& row) {
+  const auto note = [&](const EpochMetrics& row) {
     if (row.best) at_best = values_of(run.net);
-  });
+  };
+  const TrainResult result = run.trainer.fit(run.loader, {.epoch_end = note});
   EXPECT_FALSE(result.early);
   EXPECT_LT(run.trainer.early_stopping()->best_epoch(), 3) << "or the last weights are the best";
   EXPECT_EQ(values_of(run.net), at_best);

@@ -180,15 +180,14 @@ TEST(Fit, AValidationIsEvaluatedAfterEachEpoch) {
   Loader loader(two_classes(20), {.batch = 4});
   const ArrayDataset held_out = two_classes(7);
   int calls = 0;
-  const TrainResult result = trainer.fit(loader, {.epoch_end =
-                                                      [&](const EpochMetrics& row) {
-                                                        ++calls;
-                                                        const Evaluation now = trainer.evaluate(held_out);
-                                                        EXPECT_EQ(metric(row, "val_loss"), now.loss);
-                                                        EXPECT_EQ(metric(row, "val_accuracy"), now.accuracy);
-                                                        EXPECT_FALSE(row.best) << "nothing is watched";
-                                                      },
-                                                  .validation = held_out});
+  const auto compare = [&](const EpochMetrics& row) {
+    ++calls;
+    const Evaluation now = trainer.evaluate(held_out);
+    EXPECT_EQ(metric(row, "val_loss"), now.loss);
+    EXPECT_EQ(metric(row, "val_accuracy"), now.accuracy);
+    EXPECT_FALSE(row.best) << "nothing is watched";
+  };
+  const TrainResult result = trainer.fit(loader, {.epoch_end = compare, .validation = held_out});
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(metric(result.epochs[1], "loss"), result.epochs[1].loss);
   EXPECT_EQ(metric(result.epochs[1], "accuracy"), result.epochs[1].accuracy);

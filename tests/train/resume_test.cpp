@@ -74,9 +74,8 @@ TEST(Resume, F08_F12_AnywhereGivesTheBitsOfNeverHavingStopped) {
 TEST(Resume, AStateSavedAtTheEndOfAnEpochGoesOnBeyondTheBestWeights) {
   NoisyRun whole;
   StateTree at_end;
-  static_cast<void>(whole.trainer.fit(
-      whole.loader, {.epoch_end = [&](const EpochMetrics&) { at_end = whole.trainer.state(whole.loader); },
-                     .validation = whole.held_out}));
+  const auto save = [&](const EpochMetrics&) { at_end = whole.trainer.state(whole.loader); };
+  static_cast<void>(whole.trainer.fit(whole.loader, {.epoch_end = save, .validation = whole.held_out}));
   NoisyRun again;
   again.trainer.load(at_end, again.loader);
   const TrainResult nothing_more = again.fit();
@@ -119,7 +118,7 @@ TEST(Resume, AStateOfVersion04GoesOn) {
   Adam optimizer(net.parameters(), {});
   Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 1});
   Loader loader(two_classes(50), {.batch = 8});
-  static_cast<void>(trainer.fit(loader, [&](const TrainProgress& now) { return now.step < 3; }));
+  static_cast<void>(trainer.fit(loader, {.progress = [](const TrainProgress& now) { return now.step < 3; }}));
   const StateTree state = trainer.state(loader);
   StateTree old;
   for (const char* part : {"model", "optimizer", "loader"}) old[part] = state.at(part);

@@ -27,7 +27,8 @@ TEST(Trainer, LearnsAndReportsEachEpoch) {
   Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 5});
   Loader loader(two_classes(50), {.batch = 8, .shuffle = true});
   std::vector<std::int64_t> ended;
-  const TrainResult result = trainer.fit(loader, {}, [&](const EpochMetrics& row) { ended.push_back(row.epoch); });
+  const TrainResult result =
+      trainer.fit(loader, {.epoch_end = [&](const EpochMetrics& row) { ended.push_back(row.epoch); }});
   EXPECT_THAT(ended, ElementsAre(1, 2, 3, 4, 5));
   ASSERT_EQ(result.epochs.size(), 5u);
   EXPECT_FALSE(result.stopped);
@@ -63,13 +64,14 @@ TEST(Trainer, ProgressIsCalledEachStepAndCanStop) {
   Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 3});
   Loader loader(two_classes(20), {.batch = 8});
   std::vector<std::int64_t> steps;
-  const TrainResult result = trainer.fit(loader, [&](const TrainProgress& p) {
+  const auto fifth_stops = [&](const TrainProgress& p) {
     EXPECT_EQ(p.steps, 3);
     EXPECT_EQ(p.epochs, 3);
     EXPECT_GE(p.seconds_left, 0);
     steps.push_back(10 * p.epoch + p.step);
     return steps.size() < 5;
-  });
+  };
+  const TrainResult result = trainer.fit(loader, {.progress = fifth_stops});
   EXPECT_THAT(steps, ElementsAre(11, 12, 13, 21, 22));
   EXPECT_TRUE(result.stopped);
   EXPECT_EQ(result.epochs.size(), 1u);
@@ -85,7 +87,7 @@ TEST(Trainer, AStoppedRunGoesOnWithTheSameBits) {
     Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 3});
     Loader loader(data, {.batch = 8, .shuffle = true, .seed = 4});
     int calls = 0;
-    if (stopped) trainer.fit(loader, [&](const TrainProgress&) { return ++calls < 4; });
+    if (stopped) trainer.fit(loader, {.progress = [&](const TrainProgress&) { return ++calls < 4; }});
     trainer.fit(loader);
     return values_of(net);
   };
@@ -239,7 +241,8 @@ TEST(Trainer, SteadyTrainingAsksTheSystemForNoMemory) {
   Trainer trainer(net, optimizer, loss_of_labels(), {.epochs = 4});
   Loader loader(two_classes(40), {.batch = 8, .shuffle = true});
   std::vector<std::uint64_t> asked;
-  trainer.fit(loader, {}, [&](const EpochMetrics&) { asked.push_back(memory::report().system_allocations); });
+  trainer.fit(loader,
+              {.epoch_end = [&](const EpochMetrics&) { asked.push_back(memory::report().system_allocations); }});
   EXPECT_EQ(asked[1], asked[3]);
 }
 
