@@ -9,8 +9,7 @@
 namespace everyo::inline v1 {
 
 /// monostate: not given, where that is a choice (axes of a reduction over all of them).
-using AttributeValue =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
+using AttributeValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
 struct Attribute {
   std::string_view name;  ///< of the op's record, as long as the program runs
   AttributeValue value;

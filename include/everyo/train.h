@@ -100,7 +100,7 @@ class EVERYO_API Trainer {
 
   /// Loss and accuracy over all rows of `data`, in evaluation mode and without a graph; each module's own mode comes
   /// back. Throws ValueError without samples ("no batches") or for a batch below 1.
-  [[nodiscard]] Evaluation evaluate(const ArrayDataset& data, std::int64_t batch = 256) const;
+  [[nodiscard]] Evaluation evaluate(const Dataset& data, std::int64_t batch = 256) const;
 
   /// All that a resumed run needs to go on with the same bits: model, optimizer, schedule, early stopping with its best
   /// weights, steps, the epoch's sums so far, and where the loader stands. Between steps; a callback may call it.
@@ -148,9 +148,9 @@ class EVERYO_API Trainer {
 
 /// The class of each row of `data` by a model that gives logits [N, K]: int64 [N], the first largest of its row. In
 /// evaluation mode and without a graph; each module's own mode comes back. Throws as Trainer::evaluate.
-EVERYO_API Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch = 256);
+EVERYO_API Tensor predict_classes(ModuleBase& model, const Dataset& data, std::int64_t batch = 256);
 /// Loss and accuracy of a model, as Trainer::evaluate, with `count` as in TrainConfig.
-EVERYO_API Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data,
+EVERYO_API Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const Dataset& data,
                                std::int64_t batch = 256, const TargetCount& count = {});
 
 /// Rows of logits [N, K] whose first largest element is at the label, int64 [N], rows labelled `ignore_index` left out;

@@ -29,9 +29,10 @@ void give_own(Backward& b, std::size_t i, const OwnNode& own, nb::handle value) 
   const Spec wanted = b.input_spec(i);
   const Tensor gradient = as_tensor(value, wanted.dtype);
   if (gradient.shape() != wanted.shape)
-    throw ShapeError(fmt::format("[{}] backward_fn gave a gradient of shape {} for parent {} of shape {}; they must be "
-                                 "equal: see unbroadcast",
-                                 own.operation, to_string(gradient.shape()), i, to_string(wanted.shape)));
+    throw ShapeError(
+        fmt::format("[{}] backward_fn gave a gradient of shape {} for parent {} of shape {}; they must be "
+                    "equal: see unbroadcast",
+                    own.operation, to_string(gradient.shape()), i, to_string(wanted.shape)));
   b.give(i, gradient.copy());
 }
 
@@ -50,8 +51,10 @@ constexpr Record<OwnAttrs> own_record{
     .name = "python",
     .policy = CastPolicy::follow,
     .infer = [](const Inputs& in, const OwnAttrs&) -> Specs { return in[0].spec(); },
-    .forward = [](const Call&,
-                  const OwnAttrs& a) { throw StateError(fmt::format("[{}] was computed in Python", a.node->operation)); },
+    .forward =
+        [](const Call&, const OwnAttrs& a) {
+          throw StateError(fmt::format("[{}] was computed in Python", a.node->operation));
+        },
     .backward = own_backward,
     .cost = [](const Inputs&, const Specs&, const OwnAttrs&) { return Cost{}; },
     .onnx = no("its forward is Python's"),
@@ -127,7 +130,8 @@ nb::object slice_key(const nb::dict& told) {
     if (PySequence_Contains(told["dropped"].ptr(), axis.ptr()) == 1)
       key.append(start);
     else
-      key.append(nb::steal(PySlice_New(start.ptr(), nb::cast<std::int64_t>(stop) < 0 ? nullptr : stop.ptr(), step.ptr())));
+      key.append(
+          nb::steal(PySlice_New(start.ptr(), nb::cast<std::int64_t>(stop) < 0 ? nullptr : stop.ptr(), step.ptr())));
   }
   return nb::steal(PySequence_Tuple(key.ptr()));
 }
@@ -202,13 +206,15 @@ void attach(const PyTensor& tensor, const PyNode& node) {
 }  // namespace
 
 void bind_node(nb::module_& m, nb::class_<PyTensor>& tensor) {
-  nb::class_<PyNode>(m, "Node", "A recorded op. `tensor.grad_node = Node(..)` gives a tensor computed in any way a gradient.")
-      .def("__init__", &construct, "operation"_a, "parents"_a, "backward_fn"_a, "attributes"_a = nb::none(),
-           nb::sig("def __init__(self, operation: str, parents: collections.abc.Iterable[Tensor], "
-                   "backward_fn: collections.abc.Callable[[Array], typing.Any], "
-                   "attributes: typing.Optional[dict[str, typing.Any]] = None) -> None"),
-           "backward_fn(gradient of the result) gives the gradient of each parent, [its shape], None for none; with one "
-           "parent no tuple is needed. It must not hold the result, which holds it: hold its array.")
+  nb::class_<PyNode>(m, "Node",
+                     "A recorded op. `tensor.grad_node = Node(..)` gives a tensor computed in any way a gradient.")
+      .def(
+          "__init__", &construct, "operation"_a, "parents"_a, "backward_fn"_a, "attributes"_a = nb::none(),
+          nb::sig("def __init__(self, operation: str, parents: collections.abc.Iterable[Tensor], "
+                  "backward_fn: collections.abc.Callable[[Array], typing.Any], "
+                  "attributes: typing.Optional[dict[str, typing.Any]] = None) -> None"),
+          "backward_fn(gradient of the result) gives the gradient of each parent, [its shape], None for none; with one "
+          "parent no tuple is needed. It must not hold the result, which holds it: hold its array.")
       .def_prop_ro("operation", &operation, "Name of the op.")
       .def_prop_ro("parents", &parents, nb::sig("def parents(self) -> tuple[typing.Union[Node, Tensor, None], ...]"),
                    "For each input the op that made it, the leaf it is, or None where no gradient goes.")
@@ -244,7 +250,8 @@ void bind_node(nb::module_& m, nb::class_<PyTensor>& tensor) {
       [](const PyTensor& t, const PyNode& node) { attach(t, node); },
       nb::for_getter(nb::sig("def grad_node(self) -> typing.Optional[Node]")),
       nb::for_setter(nb::sig("def grad_node(self, node: Node, /) -> None")),
-      "The op that made the tensor; None for a leaf. A new tensor can be given a Node made in Python; where gradients are "
+      "The op that made the tensor; None for a leaf. A new tensor can be given a Node made in Python; where gradients "
+      "are "
       "off or no parent wants one, it stays a leaf.");
 }
 

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <numeric>
+#include <vector>
+
 #include "data/gather.h"
-#include "everyo/data.h"
+#include "everyo/data/dataset.h"
 #include "kernels/index.h"
 
 namespace everyo::inline v1 {
@@ -17,13 +20,28 @@ ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
                     shown(features), shown(targets)));
 }
 
-ArrayDataset ArrayDataset::rows(std::span<const std::int64_t> indices) const {
+ArrayDataset::~ArrayDataset() = default;
+
+Batch ArrayDataset::rows(std::span<const std::int64_t> indices) const {
   const std::int64_t bad =
       kernels::find_bad_index(int64, indices.data(), static_cast<std::int64_t>(indices.size()), 0, size());
   if (bad >= 0)
     throw ShapeError(fmt::format("[ArrayDataset] index {} at position {} is out of range for {} samples",
                                  indices[static_cast<std::size_t>(bad)], bad, size()));
   return {data::gather(features, indices), data::gather(targets, indices)};
+}
+
+Batch ArrayDataset::range(std::int64_t first, std::int64_t count) const {
+  if (first < 0 || count < 0 || first > size() - count)
+    throw ShapeError(
+        fmt::format("[ArrayDataset] rows {}..{} are out of range for {} samples", first, first + count - 1, size()));
+  return {data::view_rows(features, first, count), data::view_rows(targets, first, count)};
+}
+
+Batch Dataset::range(std::int64_t first, std::int64_t count) const {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+  std::iota(indices.begin(), indices.end(), first);
+  return rows(indices);
 }
 
 }  // namespace everyo::inline v1
@@ -36,6 +54,15 @@ Spec rows_spec(const Tensor& all, std::int64_t count) {
   Spec spec = all.spec();
   spec.shape.set(0, count);
   return spec;
+}
+
+/// A view of `all` that begins at row `first`.
+Tensor view_from(const Tensor& all, std::int64_t first, const Spec& spec) {
+  Ref<Body> body = Body::make(spec);
+  body->storage = all.body()->storage;
+  const std::size_t row_bytes = all.shape()[0] == 0 ? 0 : all.spec().bytes() / static_cast<std::size_t>(all.shape()[0]);
+  body->offset = all.body()->offset + row_bytes * static_cast<std::size_t>(first);
+  return Tensor(std::move(body));
 }
 }  // namespace
 
@@ -55,12 +82,11 @@ Tensor gather(const Tensor& all, std::span<const std::int64_t> indices) {
 }
 
 Tensor view_rows(const Tensor& all, std::int64_t first, std::int64_t count) {
-  const Spec spec = rows_spec(all, count);
-  Ref<Body> body = Body::make(spec);
-  body->storage = all.body()->storage;
-  const std::size_t row_bytes = all.shape()[0] == 0 ? 0 : all.spec().bytes() / static_cast<std::size_t>(all.shape()[0]);
-  body->offset = all.body()->offset + row_bytes * static_cast<std::size_t>(first);
-  return Tensor(std::move(body));
+  return view_from(all, first, rows_spec(all, count));
+}
+
+Tensor row_of(const Tensor& all, std::int64_t row) {
+  return view_from(all, row, {all.dtype(), Shape(all.shape().sizes().subspan(1))});
 }
 
 }  // namespace everyo::data

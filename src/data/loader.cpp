@@ -4,22 +4,20 @@
 #include <numeric>
 #include <utility>
 
-#include "data/gather.h"
-#include "everyo/data.h"
+#include "data/workers.h"
+#include "everyo/data/loader.h"
+#include "everyo/events.h"
 #include "everyo/random.h"
 
 namespace everyo::inline v1 {
 namespace {
 
+constexpr std::int32_t most_workers = 256;
+
 /// The 32-bit words that NumPy makes of an integer in a list of seeds.
 void append_words(std::vector<std::uint32_t>& words, std::uint64_t value) {
   words.push_back(static_cast<std::uint32_t>(value));
   if (value >> 32 != 0) words.push_back(static_cast<std::uint32_t>(value >> 32));
-}
-
-/// The first row of part `part` of `parts` of `count` rows; the first count % parts ones are a row larger.
-std::int64_t part_begin(std::int64_t count, std::int64_t part, std::int64_t parts) {
-  return part * (count / parts) + std::min(part, count % parts);
 }
 
 }  // namespace
@@ -36,56 +34,122 @@ std::vector<std::int64_t> sample_order(std::int64_t count, bool shuffle, std::ui
   return order;
 }
 
-Loader::Loader(ArrayDataset data, const LoaderOptions& options) : data_(std::move(data)), options_(options) {
+Loader::Loader(std::shared_ptr<const Dataset> data, const LoaderOptions& options)
+    : data_(std::move(data)), options_(options) {
+  if (!data_) throw ValueError("[Loader] there is no data set; give one");
+  const std::int64_t size = data_->size();
   if (options.batch < 1)
     throw ValueError(fmt::format("[Loader] batch_size {} is too small; it must be at least 1", options.batch));
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size)
     throw ValueError(fmt::format("[Loader] rank {} of world size {}; rank must be in 0..world_size-1", options.rank,
                                  options.world_size));
-  if (data_.size() == 0) throw ValueError("[Loader] the dataset has no samples; a loader needs at least one");
-  if (options.drop_last && options.batch > data_.size())
+  if (options.workers < 0 || options.workers > most_workers)
+    throw ValueError(fmt::format("[Loader] workers {} must be in 0..{}", options.workers, most_workers));
+  if (options.prefetch < 0) throw ValueError(fmt::format("[Loader] prefetch {} must be at least 0", options.prefetch));
+  if (size == 0) throw ValueError("[Loader] the dataset has no samples; a loader needs at least one");
+  if (options.drop_last && options.batch > size)
     throw ValueError(
         fmt::format("[Loader] drop_last leaves no batches: batch_size {} of {} samples; take a smaller batch",
-                    options.batch, data_.size()));
-  options_.batch = std::min(options.batch, data_.size());  // "all of it" may be any large number
+                    options.batch, size));
+  options_.batch = std::min(options.batch, size);  // "all of it" may be any large number
+  if (options.uneven == Uneven::drop && options_.batch < options.world_size)
+    throw ValueError(fmt::format(
+        "[Loader] Uneven::drop leaves no rows: batch_size {} of {} samples on {} ranks; take a batch of a row for each",
+        options.batch, size, options.world_size));
+  const std::int64_t rest = size % options_.batch;
+  samples_ = options.drop_last || (options.uneven == Uneven::drop && rest < options.world_size) ? size - rest : size;
 }
 
-std::int64_t Loader::samples() const noexcept {
-  return options_.drop_last ? data_.size() / options_.batch * options_.batch : data_.size();
+Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
+Loader::~Loader() = default;
+
+void Loader::Deleter::operator()(data::Workers* workers) const noexcept {
+  // In a forked child the threads are gone, and nothing of theirs may be touched.
+  if (workers->here()) delete workers;
 }
 
 std::int64_t Loader::batches() const noexcept { return (samples() + options_.batch - 1) / options_.batch; }
 
-Batch Loader::rows(std::int64_t first, std::int64_t count) const {
-  const std::int64_t begin = first + part_begin(count, options_.rank, options_.world_size);
-  const std::int64_t end = first + part_begin(count, options_.rank + 1, options_.world_size);
-  if (!options_.shuffle)
-    return {data::view_rows(data_.features, begin, end - begin), data::view_rows(data_.targets, begin, end - begin)};
-  if (order_epoch_ != epoch_) {
-    order_ = sample_order(data_.size(), true, options_.seed, epoch_);
-    order_epoch_ = epoch_;
-  }
-  const auto indices =
-      std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  return {data::gather(data_.features, indices), data::gather(data_.targets, indices)};
+std::int64_t Loader::settled(std::int64_t position) const noexcept {
+  // Fewer rows than ranks are no batch; they can be left where the batches were of another size before.
+  return options_.uneven == Uneven::drop && samples_ - position < options_.world_size ? samples_ : position;
+}
+
+Loader::Place Loader::after(const Place& place) const noexcept {
+  const std::int64_t position = settled(std::min(place.position + options_.batch, samples_));
+  return position < samples_ ? Place{place.epoch, position} : Place{place.epoch + 1, 0};
+}
+
+const std::vector<std::int64_t>& Loader::order(std::int64_t epoch) const {
+  Order& order = orders_[static_cast<std::size_t>(epoch % 2)];
+  if (order.epoch != epoch) order = {epoch, sample_order(data_->size(), true, options_.seed, epoch)};
+  return order.samples;
+}
+
+data::Part Loader::part(const Place& place) const {
+  const std::int64_t rows = std::min(options_.batch, samples_ - place.position);
+  const auto [begin, end] = data::share_of(rows, options_);
+  data::Part part;
+  part.epoch = place.epoch;
+  part.position = place.position;
+  part.first = place.position + begin;
+  part.count = end - begin;
+  part.padding = std::max<std::int64_t>(0, end - std::max(begin, rows));
+  part.by_index = options_.shuffle || options_.transform || part.padding > 0;
+  const std::vector<std::int64_t>* shuffled = options_.shuffle ? &order(place.epoch) : nullptr;
+  const auto sample = [&](std::int64_t row) {
+    const std::int64_t at = place.position + row % rows;
+    return shuffled != nullptr ? (*shuffled)[static_cast<std::size_t>(at)] : at;
+  };
+  part.any_sample = sample(0);
+  if (part.by_index)
+    for (std::int64_t row = begin; row < end; ++row) part.indices.push_back(sample(row));
+  return part;
 }
 
 Batch Loader::batch(std::int64_t i) const {
   if (i < 0 || i >= batches())
     throw ValueError(fmt::format("[Loader] batch {} is out of range; an epoch has batches 0..{}", i, batches() - 1));
-  const std::int64_t first = i * options_.batch;
-  return rows(first, std::min(options_.batch, samples() - first));
+  const EventScope event("data", EventKind::data);
+  return data::make_batch(*data_, options_, part({epoch_, i * options_.batch}), context().threads, nullptr);
 }
 
 std::optional<Batch> Loader::next() {
-  const std::int64_t count = std::min(options_.batch, samples() - position_);
-  if (count <= 0) {
+  if (position_ >= samples_) {
     ++epoch_;
     position_ = 0;
     return std::nullopt;
   }
-  std::optional<Batch> batch = rows(position_, count);
-  position_ += count;
+  const EventScope event("data", EventKind::data);
+  std::optional<Batch> batch =
+      options_.workers > 0 ? take_from_workers()
+                           : data::make_batch(*data_, options_, part({epoch_, position_}), context().threads, nullptr);
+  position_ = settled(std::min(position_ + options_.batch, samples_));
+  return batch;
+}
+
+void Loader::ask_ahead() {
+  const auto most = static_cast<std::size_t>(options_.prefetch > 0 ? options_.prefetch : 2 * options_.workers);
+  while (workers_->asked() < most) {
+    workers_->ask(part(planned_));
+    planned_ = after(planned_);
+  }
+}
+
+Batch Loader::take_from_workers() {
+  if (!workers_ || !workers_->here())
+    workers_.reset(new data::Workers(
+        options_.workers, [data = data_, options = options_](const data::Part& part, const data::Cancelled& cancelled) {
+          return data::make_batch(*data, options, part, 1, &cancelled);
+        }));
+  const bool elsewhere =
+      workers_->asked() > 0 && (workers_->oldest().epoch != epoch_ || workers_->oldest().position != position_);
+  if (elsewhere) workers_->forget();  // after seek(), load(), or an exception
+  if (workers_->asked() == 0) planned_ = {epoch_, position_};
+  ask_ahead();
+  Batch batch = workers_->take();
+  ask_ahead();
   return batch;
 }
 
@@ -97,12 +161,12 @@ void Loader::seek(std::int64_t epoch, std::int64_t position) {
                     "0..{}",
                     epoch, position, samples()));
   epoch_ = epoch;
-  position_ = position;
+  position_ = settled(position);
 }
 
 StateTree Loader::state() const {
   StateTree tree;
-  tree["samples"] = data_.size();
+  tree["samples"] = data_->size();
   tree["shuffle"] = options_.shuffle;
   tree["seed"] = std::bit_cast<std::int64_t>(options_.seed);
   tree["epoch"] = epoch_;
@@ -118,15 +182,15 @@ void Loader::load(const StateTree& state) {
                       "would not be the same",
                       what, saved, here));
   };
-  check("samples", state.get<std::int64_t>("samples"), data_.size());
+  check("samples", state.get<std::int64_t>("samples"), data_->size());
   check("shuffle", state.get<bool>("shuffle"), options_.shuffle);
   if (options_.shuffle) check("seed", std::bit_cast<std::uint64_t>(state.get<std::int64_t>("seed")), options_.seed);
   const std::int64_t epoch = state.get<std::int64_t>("epoch"), position = state.get<std::int64_t>("position");
-  if (epoch < 0 || position < 0 || position > data_.size())
+  if (epoch < 0 || position < 0 || position > data_->size())
     throw StateError(fmt::format("[Loader] the state has epoch {}, position {}; there are {} samples", epoch, position,
-                                 data_.size()));
+                                 data_->size()));
   epoch_ = epoch;
-  position_ = position;
+  position_ = settled(position);
 }
 
 }  // namespace everyo::inline v1

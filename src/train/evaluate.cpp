@@ -7,11 +7,12 @@ namespace {
 
 /// f(batch, the model's prediction) for all rows, in order.
 template <class F>
-void for_each_prediction(ModuleBase& model, const ArrayDataset& data, std::int64_t batch, F&& f) {
+void for_each_prediction(ModuleBase& model, const Dataset& data, std::int64_t batch, F&& f) {
   if (data.size() == 0) throw ValueError("[evaluate] no batches to evaluate: the dataset has no samples");
   const train::ModeScope mode(model, false);
   const NoGrad no_grad;
-  for (Loader loader(data, {.batch = batch}); const Batch& each : loader) f(each, model.forward_any(each.features));
+  const std::shared_ptr<const Dataset> borrowed(std::shared_ptr<const void>(), &data);
+  for (Loader loader(borrowed, {.batch = batch}); const Batch& each : loader) f(each, model.forward_any(each.features));
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& la
   return correct;
 }
 
-Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayDataset& data, std::int64_t batch,
+Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const Dataset& data, std::int64_t batch,
                     const TargetCount& count) {
   double loss_sum = 0;
   std::int64_t correct = 0, counted = 0, labels = 0, samples = 0;
@@ -45,11 +46,11 @@ Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const ArrayData
   return {mean(loss_sum, counted), mean(static_cast<double>(correct), labels), samples};
 }
 
-Evaluation Trainer::evaluate(const ArrayDataset& data, std::int64_t batch) const {
+Evaluation Trainer::evaluate(const Dataset& data, std::int64_t batch) const {
   return everyo::evaluate(model_, loss_, data, batch, config_.count);
 }
 
-Tensor predict_classes(ModuleBase& model, const ArrayDataset& data, std::int64_t batch) {
+Tensor predict_classes(ModuleBase& model, const Dataset& data, std::int64_t batch) {
   std::vector<Tensor> classes;
   for_each_prediction(model, data, batch,
                       [&](const Batch&, const Tensor& logits) { classes.push_back(argmax(logits, 1)); });

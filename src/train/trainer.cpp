@@ -181,11 +181,7 @@ TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
     while (loader.position() < loader.samples() && !result.stopped) {
       const EventScope step_event("step");
       const std::int64_t before = loader.position();
-      std::optional<Batch> batch;
-      {
-        const EventScope event("data", EventKind::data);
-        batch = loader.next();
-      }
+      const std::optional<Batch> batch = loader.next();
       step(*batch);
       samples += loader.position() - before;
       if (!options.progress) continue;

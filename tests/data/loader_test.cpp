@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/numbered.h"
 #include "everyo/data.h"
 #include "everyo/memory.h"
 
@@ -10,30 +11,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// N samples: sample i has features [i, -i] and label i.
-ArrayDataset numbered(std::int64_t n) {
-  std::vector<float> features;
-  std::vector<std::int64_t> labels;
-  for (std::int64_t i = 0; i < n; ++i) {
-    features.push_back(static_cast<float>(i));
-    features.push_back(static_cast<float>(-i));
-    labels.push_back(i);
-  }
-  return {Tensor::from<float>(features, {n, 2}), Tensor::from<std::int64_t>(labels, {n})};
-}
-
-std::vector<std::int64_t> labels_of(const Batch& batch) {
-  const auto y = batch.targets.data<std::int64_t>();
-  return {y.begin(), y.end()};
-}
-
-/// The labels that the rest of the epoch gives, batch after batch.
-std::vector<std::vector<std::int64_t>> rest_of_epoch(Loader& loader) {
-  std::vector<std::vector<std::int64_t>> out;
-  for (const Batch& batch : loader) out.push_back(labels_of(batch));
-  return out;
-}
 
 TEST(SampleOrder, IsNumPysPermutationOfSeedAndEpoch) {
   // numpy.random.default_rng([seed, epoch]).permutation(count)
@@ -103,6 +80,55 @@ TEST(Loader, ARankMayHaveNoRowsInAShortBatch) {
   EXPECT_EQ(last.targets.shape(), (Shape{0}));
 }
 
+TEST(Loader, PaddingGivesAllRanksAsManyRowsAndSaysWhichCount) {
+  for (const std::int32_t world : {1, 2, 3, 7}) {
+    std::vector<std::int64_t> counted;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      std::int64_t rows = -1;
+      for (std::int32_t rank = 0; rank < world; ++rank) {
+        const Loader loader(
+            numbered(11),
+            {.batch = 5, .shuffle = true, .seed = 1, .rank = rank, .world_size = world, .uneven = Uneven::pad});
+        ASSERT_EQ(loader.batches(), 3);
+        const Batch part = loader.batch(i);
+        if (rank > 0) {
+          EXPECT_EQ(part.rows(), rows) << "of rank 0";
+        }
+        rows = part.rows();
+        const std::vector<std::int64_t> labels = labels_of(part);
+        counted.insert(counted.end(), labels.begin(), labels.begin() + part.counted());
+        for (std::int64_t row = part.counted(); row < rows; ++row)  // what is repeated is of this batch
+          EXPECT_THAT(std::vector(counted.begin() + 5 * i, counted.end()),
+                      testing::Contains(labels[static_cast<std::size_t>(row)]));
+      }
+      EXPECT_EQ(rows, ((i < 2 ? 5 : 1) + world - 1) / world);
+    }
+    EXPECT_EQ(counted, sample_order(11, true, 1, 0)) << world;
+  }
+}
+
+TEST(Loader, DroppingGivesAllRanksAsManyRowsAndLeavesTheRestOut) {
+  std::vector<Loader> ranks;
+  for (std::int32_t rank = 0; rank < 3; ++rank)
+    ranks.emplace_back(numbered(12), LoaderOptions{.batch = 5, .rank = rank, .world_size = 3, .uneven = Uneven::drop});
+  EXPECT_EQ(ranks[0].samples(), 10) << "the last batch of two rows is too small for three ranks";
+  EXPECT_THAT(rest_of_epoch(ranks[0]), ElementsAre(ElementsAre(0), ElementsAre(5)));
+  EXPECT_THAT(rest_of_epoch(ranks[1]), ElementsAre(ElementsAre(1), ElementsAre(6)));
+  EXPECT_THAT(rest_of_epoch(ranks[2]), ElementsAre(ElementsAre(2), ElementsAre(7)));
+  // A place that batches of another size left: what is left of the epoch is too little for a batch.
+  Loader resumed(numbered(12), {.batch = 3, .world_size = 3, .uneven = Uneven::drop});
+  resumed.seek(0, 10);
+  EXPECT_FALSE(resumed.next());
+  EXPECT_EQ(resumed.epoch(), 1);
+}
+
+TEST(Loader, ARankWithoutRowsKnowsTheShapeOfATransform) {
+  const Loader loader(numbered(5), {.batch = 4, .rank = 1, .world_size = 2, .transform = [](Sample sample, Generator&) {
+                                      return Sample{Tensor::zeros({3, 2}), sample.targets};
+                                    }});
+  EXPECT_EQ(loader.batch(1).features.shape(), (Shape{0, 3, 2}));
+}
+
 TEST(Loader, AnyBatchIsReachableWithoutMoving) {
   Loader loader(numbered(10), {.batch = 3, .shuffle = true, .seed = 2});
   const auto third = labels_of(loader.batch(2));
@@ -112,8 +138,8 @@ TEST(Loader, AnyBatchIsReachableWithoutMoving) {
   EXPECT_THROW(static_cast<void>(loader.batch(-1)), ValueError);
 }
 
-// Case L03: what comes after a stop in the middle of an epoch is the next unseen sample, on any number of ranks.
-TEST(Loader, ContinuesWhereItStopped) {
+// What comes after a stop in the middle of an epoch is the next unseen sample, on any number of ranks.
+TEST(Loader, L03_ContinuesAtTheNextUnseenSample) {
   const LoaderOptions options{.batch = 4, .shuffle = true, .seed = 3};
   Loader whole(numbered(14), options);
   rest_of_epoch(whole);
@@ -204,6 +230,7 @@ TEST(Loader, RefusesWhatCannotWork) {
   EXPECT_THAT(message_of(4, {.batch = 0}), HasSubstr("batch_size 0"));
   EXPECT_THAT(message_of(4, {.rank = 2, .world_size = 2}), HasSubstr("rank 2 of world size 2"));
   EXPECT_THAT(message_of(0, {}), HasSubstr("no samples"));
+  EXPECT_THAT(message_of(4, {.batch = 2, .world_size = 3, .uneven = Uneven::drop}), HasSubstr("leaves no rows"));
   EXPECT_THAT(message_of(4, {.batch = 5, .drop_last = true}), HasSubstr("drop_last leaves no batches"));
   Loader loader(numbered(4), {.batch = 2});
   EXPECT_THROW(loader.seek(-1), ValueError);

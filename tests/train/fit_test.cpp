@@ -200,7 +200,7 @@ TEST(Fit, ValidationCountsAsTrainingDoes) {
   const ArrayDataset data = with_ignored(12, {0, 1, 5, 11});
   const std::vector<std::int64_t> counting{0, 1, 5, 11};
   const Evaluation some = evaluate(net, careless_loss, data, 4, {.ignore_index = ignored});
-  const Evaluation right = evaluate(net, loss_of_labels(), data.rows(counting));
+  const Evaluation right = evaluate(net, loss_of_labels(), ArrayDataset(data.rows(counting)));
   EXPECT_NEAR(some.loss, right.loss, 1e-6);  // float32 means of parts
   EXPECT_EQ(some.accuracy, right.accuracy);
   EXPECT_EQ(some.samples, 12);

@@ -52,8 +52,8 @@ TEST(Trainer, LossAndAccuracyAreWeightedBySamples) {
   EXPECT_EQ(uneven.samples, 10);
   EXPECT_NEAR(uneven.loss, whole.loss, 1e-6);  // float32 means of 7 and of 3 rows
   EXPECT_EQ(uneven.accuracy, whole.accuracy);
-  const Evaluation first = trainer.evaluate(data.rows(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6}));
-  const Evaluation rest = trainer.evaluate(data.rows(std::vector<std::int64_t>{7, 8, 9}));
+  const Evaluation first = trainer.evaluate(ArrayDataset(data.rows(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6})));
+  const Evaluation rest = trainer.evaluate(ArrayDataset(data.rows(std::vector<std::int64_t>{7, 8, 9})));
   EXPECT_NEAR(uneven.loss, (7 * first.loss + 3 * rest.loss) / 10, 1e-6);
   EXPECT_GT(std::abs((first.loss + rest.loss) / 2 - whole.loss), 1e-4) << "a mean of means would not be told apart";
 }

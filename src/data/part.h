@@ -1,0 +1,45 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "everyo/data/dataset.h"
+#include "everyo/data/loader.h"
+#include "everyo/data/transform.h"
+
+namespace everyo::data {
+
+/// What one rank takes from a batch.
+struct Part {
+  std::int64_t epoch = 0, position = 0;  // of the batch in the global order
+  std::int64_t first = 0, count = 0;     // its rows, in the data set itself when there are no indices
+  std::vector<std::int64_t> indices;
+  bool by_index = false;
+  std::int64_t padding = 0;     // of the last rows
+  std::int64_t any_sample = 0;  // a row of the data set, whose transform tells the shape of no rows
+};
+
+/// Rows at `position` of the batch of `rows` rows that `rank` of `world_size` takes; those from `rows` on are repeats,
+/// to be counted from 0 again.
+struct Share {
+  std::int64_t begin, end;
+};
+Share share_of(std::int64_t rows, const LoaderOptions& options);
+
+/// Set when nobody waits for a batch any more.
+using Cancelled = std::atomic<bool>;
+struct CancelledError {};
+
+/// Reads a part, puts its samples through the transform, and stacks them. The result depends on the part, the data set
+/// and the options' seed and transform only. Throws CancelledError soon after `cancelled` is set.
+Batch make_batch(const Dataset& data, const LoaderOptions& options, const Part& part, int threads,
+                 const Cancelled* cancelled);
+
+/// Puts each row through `f(sample, its index)` and stacks what comes out. Throws SampleError.
+using IndexedTransform = std::function<Sample(Sample, std::int64_t)>;
+Batch map_samples(const Batch& rows, std::span<const std::int64_t> indices, const IndexedTransform& f,
+                  const Cancelled* cancelled);
+
+}  // namespace everyo::data
