@@ -1,4 +1,4 @@
-#include "workloads/workloads.h"
+#include "bench/workloads/workloads.h"
 
 #include <cmath>
 
@@ -84,16 +84,17 @@ std::unique_ptr<Workload> classifier(eo::Sequential net, const eo::Shape& inputs
 
 }  // namespace
 
-std::unique_ptr<Workload> make_workload(const std::string& name) {
-  if (name == "mlp-small") return classifier(perceptron({64, 32, 10}), {32, 64}, 0.01);
+std::unique_ptr<Workload> make_workload(const std::string& name, std::int64_t batch) {
+  const auto rows = [batch](std::int64_t own) { return batch > 0 ? batch : own; };
+  if (name == "mlp-small") return classifier(perceptron({64, 32, 10}), {rows(32), 64}, 0.01);
   if (name == "mlp-mid") {
-    auto w = std::make_unique<Classifier>(perceptron({784, 256, 128, 10}), eo::Shape{64, 784});
+    auto w = std::make_unique<Classifier>(perceptron({784, 256, 128, 10}), eo::Shape{rows(64), 784});
     w->train_with(std::make_unique<eo::Adam>(w->net().parameters(), eo::AdamOptions{.lr = 1e-3}));
     return w;
   }
-  if (name == "cnn-digits") return classifier(digits_net(), {64, 8, 8, 1}, 0.01);
-  if (name == "cnn-cifar") return classifier(cifar_net(), {64, 32, 32, 3}, 1e-4);
-  if (name == "batch-norm") return classifier(batch_norm_net(), {7, 9, 9, 3}, 0.01);
+  if (name == "cnn-digits") return classifier(digits_net(), {rows(64), 8, 8, 1}, 0.01);
+  if (name == "cnn-cifar") return classifier(cifar_net(), {rows(64), 32, 32, 3}, 1e-4);
+  if (name == "batch-norm") return classifier(batch_norm_net(), {rows(7), 9, 9, 3}, 0.01);
   throw eo::ValueError("[workload] '" + name +
                        "' is unknown; there are mlp-small, mlp-mid, cnn-digits, cnn-cifar and batch-norm");
 }

@@ -30,7 +30,8 @@ inline constexpr PeerLoss peer_losses[] = {
 
 /// "mlp-small": 64-32-10, batch 32, SGD; "mlp-mid": 784-256-128-10, batch 64, Adam; "cnn-digits": two convolutions on
 /// 8x8x1, batch 64, SGD; "cnn-cifar": three with batch norm on 32x32x3, batch 64, SGD; "batch-norm": both kinds of
-/// batch norm at odd sizes, batch 7, SGD. Throws ValueError for another name.
-std::unique_ptr<Workload> make_workload(const std::string& name);
+/// batch norm at odd sizes, batch 7, SGD. `batch` above 0 stands in for the workload's own. Throws ValueError for
+/// another name.
+std::unique_ptr<Workload> make_workload(const std::string& name, std::int64_t batch = 0);
 
 }  // namespace bench

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
+#include "bench/workloads/workloads.h"
 #include "everyo/io.h"
-#include "workloads/workloads.h"
 
 // Losses and gradients of five steps against PyTorch's in float64, which tests/oracle/make_training_steps.py stored.
 namespace bench {

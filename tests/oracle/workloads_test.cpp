@@ -1,4 +1,4 @@
-#include "workloads/workloads.h"
+#include "bench/workloads/workloads.h"
 
 #include <gtest/gtest.h>
 
