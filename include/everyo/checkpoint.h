@@ -48,6 +48,10 @@ class EVERYO_API CheckpointStore {
   /// What `best` names, or nothing. Throws FileError when it is damaged.
   [[nodiscard]] std::optional<Checkpoint> load_best() const;
 
+  /// The folder that `latest` or `best` names, whole or not; nothing without that file. Throws FileError when it names
+  /// no checkpoint.
+  [[nodiscard]] std::optional<std::filesystem::path> latest() const;
+  [[nodiscard]] std::optional<std::filesystem::path> best() const;
   /// Folders of checkpoints, oldest first, whole or not.
   [[nodiscard]] std::vector<std::filesystem::path> list() const;
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }

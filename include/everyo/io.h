@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct SafetensorsFile {
 };
 /// Reads tensors of all eight dtypes, also inside a MetaScope. Other dtypes of the format throw FileError.
 EVERYO_API SafetensorsFile load_safetensors(const std::filesystem::path& path);
+
+/// Makes or replaces a text file at once: after a crash or on a full disk it is the old one or the new one, whole.
+/// Throws FileError.
+EVERYO_API void save_text(const std::filesystem::path& path, std::string_view text);
 
 /// SHA-256 of tensors as 64 hexadecimal digits: of each in order its name, dtype and shape as text, with a zero byte
 /// after each, and its elements' bytes, little-endian. Equal digests mean equal bits.

@@ -235,12 +235,15 @@ std::optional<Path> named_by(const Path& store, const char* pointer) {
 }
 }  // namespace
 
+std::optional<Path> CheckpointStore::latest() const { return named_by(folder_, "latest"); }
+std::optional<Path> CheckpointStore::best() const { return named_by(folder_, "best"); }
+
 std::optional<Checkpoint> CheckpointStore::load_latest() const {
   std::vector<Path> order = list();  // oldest first
   try {
-    if (const std::optional<Path> latest = named_by(folder_, "latest")) {
-      std::erase(order, *latest);
-      order.push_back(*latest);
+    if (const std::optional<Path> newest = latest()) {
+      std::erase(order, *newest);
+      order.push_back(*newest);
     }
   } catch (const FileError& error) {
     log(LogLevel::warning, error.what());
@@ -257,9 +260,9 @@ std::optional<Checkpoint> CheckpointStore::load_latest() const {
 }
 
 std::optional<Checkpoint> CheckpointStore::load_best() const {
-  const std::optional<Path> best = named_by(folder_, "best");
-  if (!best) return {};
-  return Checkpoint{place_of(*best).step, *best, load_state(*best)};
+  const std::optional<Path> folder = best();
+  if (!folder) return {};
+  return Checkpoint{place_of(*folder).step, *folder, load_state(*folder)};
 }
 
 }  // namespace everyo::inline v1

@@ -144,12 +144,16 @@ TEST_F(Checkpoints, TheStoreKeepsTheLastOnesAndTheBest) {
   CheckpointStore store(folder, {.keep_last = 2});
   EXPECT_FALSE(store.load_latest());
   EXPECT_FALSE(store.load_best());
+  EXPECT_FALSE(store.latest());
+  EXPECT_FALSE(store.best());
   for (const std::int64_t step : {10, 20, 30, 40}) store.save(state_of_step(step), step, step == 20);
   std::vector<std::string> names;
   for (const fs::path& each : store.list()) names.push_back(each.filename().string());
   EXPECT_THAT(names, ElementsAre("step-000000020", "step-000000030", "step-000000040"));
   EXPECT_EQ(store.load_latest()->step, 40);
   EXPECT_EQ(store.load_best()->step, 20);
+  EXPECT_EQ(store.latest(), folder / "step-000000040");
+  EXPECT_EQ(store.best(), folder / "step-000000020");
   EXPECT_TRUE(store.load_best()->state == state_of_step(20));
   // The same step once more, as after a resume: nothing is written over.
   const fs::path again = store.save(state_of_step(41), 40);
