@@ -158,7 +158,12 @@ EVERYO_API Evaluation evaluate(ModuleBase& model, const LossFunction& loss, cons
 EVERYO_API std::optional<std::int64_t> count_correct(const Tensor& logits, const Tensor& labels,
                                                      std::optional<std::int64_t> ignore_index = {});
 
-// ---- models, optimizers and schedules by name, for the command ----
+// ---- what the command needs: rows of any file, models, optimizers and schedules by name ----
+
+/// Rows for a model of rows: features [N, ..] of any dtype as [N, D] float32, bytes (uint8, as pixels are) divided by
+/// 255; whole labels [N] or [N, 1] as int64 [N]. Throws ShapeError unless both have N rows, DTypeError for labels that
+/// are no whole numbers.
+EVERYO_API ArrayDataset labelled_rows(const Tensor& features, const Tensor& labels);
 
 struct ModelOptions {
   std::int64_t inputs = 64, classes = 10;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "everyo/context.h"
+#include "everyo/ops.h"
 #include "everyo/train.h"
 
 namespace everyo::inline v1 {
@@ -37,6 +39,22 @@ std::unique_ptr<ModuleBase> make_cnn(const ModelOptions& options) {
 }
 
 }  // namespace
+
+ArrayDataset labelled_rows(const Tensor& features, const Tensor& labels) {
+  const ArrayDataset both(features, labels);  // the same number of rows
+  if (is_floating(labels.dtype()) || labels.dtype() == boolean)
+    throw DTypeError(fmt::format("[labelled_rows] labels are {}; give whole numbers, the class of each row",
+                                 name_of(labels.dtype())));
+  const std::int64_t rows = both.size(), columns = rows == 0 ? 0 : features.size() / rows;
+  if (labels.size() != rows)
+    throw ShapeError(
+        fmt::format("[labelled_rows] labels {} are not one a row; give [N] or [N, 1]", to_string(labels.shape())));
+  const NoGrad no_grad;
+  const Scoped<&Context::category> category(MemoryCategory::input);
+  Tensor x = cast(reshape(features, {rows, columns}), float32);  // [N, D]
+  if (features.dtype() == uint8) x = x / 255.0;
+  return {std::move(x), cast(reshape(labels, {rows}), int64)};
+}
 
 std::vector<std::string> model_names() { return {"mlp", "cnn"}; }
 

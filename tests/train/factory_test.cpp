@@ -46,6 +46,23 @@ TEST(Factory, CnnTakesSquareImagesAsRows) {
   }
 }
 
+TEST(LabelledRows, AreRowsOfNumbersAndClasses) {
+  const ArrayDataset pixels = labelled_rows(Tensor::from<std::uint8_t>({0, 255, 51, 102, 0, 0, 0, 255}, {2, 2, 2}),
+                                            Tensor::from<std::uint8_t>({3, 1}, {2, 1}));
+  EXPECT_EQ(pixels.features.shape(), (Shape{2, 4}));
+  EXPECT_EQ(pixels.features.dtype(), float32);
+  EXPECT_EQ(pixels.features.to_vector(), (std::vector<double>{0, 1, 0.2F, 0.4F, 0, 0, 0, 1}));
+  EXPECT_EQ(pixels.targets.dtype(), int64);
+  EXPECT_EQ(pixels.targets.to_vector(), (std::vector<double>{3, 1}));
+  const ArrayDataset numbers =
+      labelled_rows(Tensor::from<double>({300, -2.5}, {2}), Tensor::from<std::int32_t>({0, 1}, {2}));
+  EXPECT_EQ(numbers.features.shape(), (Shape{2, 1}));
+  EXPECT_EQ(numbers.features.to_vector(), (std::vector<double>{300, -2.5})) << "only bytes are scaled";
+  EXPECT_THROW(static_cast<void>(labelled_rows(Tensor::zeros({2, 3}), Tensor::zeros({2}))), DTypeError);
+  EXPECT_THROW(static_cast<void>(labelled_rows(Tensor::zeros({2, 3}), Tensor::zeros({3}, int64))), ShapeError);
+  EXPECT_THROW(static_cast<void>(labelled_rows(Tensor::zeros({2, 3}), Tensor::zeros({2, 2}, int64))), ShapeError);
+}
+
 TEST(Factory, UnknownNamesAreListed) {
   try {
     make_model("resnet");
