@@ -31,6 +31,7 @@ struct Command {
 
 Command add_train(CLI::App& program, Common& common);
 Command add_evaluate(CLI::App& program, Common& common);
+Command add_inspect(CLI::App& program, Common& common);
 Command add_doctor(CLI::App& program, Common& common);
 Command add_verify(CLI::App& program, Common& common);
 
@@ -39,6 +40,7 @@ void add_common(CLI::App& app, Common& common);
 // ---- checks of an option's value; a message names the option, the value and what is allowed ----
 CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator number_above_zero();
+CLI::Validator fraction();  ///< between 0 and 1
 CLI::Validator one_of(std::vector<std::string> allowed);
 
 /// The allowed word that looks most like `word`, or "" when none does.

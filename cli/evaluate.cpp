@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "everyo/data.h"
 #include "everyo/io.h"
 #include "everyo/ops.h"
@@ -15,12 +16,14 @@ namespace cli {
 namespace {
 
 struct Choices {
-  std::string checkpoint, data = "digits";
+  std::string checkpoint;
+  Source source{.data = "", .labels = "", .target = ""};  // none: the run's own
 };
 
-/// What config.json of a run says of its model.
+/// What config.json of a run says of its model, and of the data it was trained on.
 struct RunConfig {
   std::string model;
+  Source source;
   std::int64_t inputs = 0, classes = 0;
   std::string digest;
 };
@@ -48,14 +51,15 @@ RunConfig read_config(const std::filesystem::path& folder) {
     const nlohmann::json& model = config.at("model");
     for (const char* key : {"inputs", "classes"})
       if (!model.at(key).is_number_integer()) throw damaged(fmt::format("model.{} is no whole number", key));
-    return {model.at("name").get<std::string>(), model.at("inputs").get<std::int64_t>(),
+    const Source source{config.value("data", "digits"), config.value("labels", ""), config.value("target", "")};
+    return {model.at("name").get<std::string>(), source, model.at("inputs").get<std::int64_t>(),
             model.at("classes").get<std::int64_t>(), config.at("digest").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
     throw damaged(error.what());
   }
 }
 
-/// The model of a run, whose sizes must be those of the data before anything is made.
+/// The model of a run, whose sizes must suit the data before anything is made.
 std::unique_ptr<everyo::ModuleBase> load_model(const std::filesystem::path& folder, const RunConfig& config,
                                                std::int64_t inputs, std::int64_t classes) {
   const std::string where = (folder / "config.json").string();
@@ -63,14 +67,16 @@ std::unique_ptr<everyo::ModuleBase> load_model(const std::filesystem::path& fold
   if (std::find(known.begin(), known.end(), config.model) == known.end())
     throw everyo::FileError(fmt::format("{} names the model {}, which is unknown; known: {}", where,
                                         nlohmann::json(config.model).dump(-1, ' ', true), fmt::join(known, ", ")));
-  if (config.inputs != inputs || config.classes != classes)
+  const std::filesystem::path file = folder / "model.safetensors";
+  const everyo::SafetensorsFile saved = everyo::load_safetensors(file);
+  std::int64_t numbers = 0;  // a model has more than it has classes; data may lack some of them
+  for (const auto& [name, tensor] : saved.tensors) numbers += tensor.size();
+  if (config.inputs != inputs || config.classes < classes || config.classes > numbers)
     throw everyo::FileError(fmt::format("{} is of a model of {} inputs and {} classes, and the data has {} and {}; "
                                         "evaluate on what the model was trained for",
                                         where, config.inputs, config.classes, inputs, classes),
                             everyo::ErrorKind::shape);
-  auto model = everyo::make_model(config.model, {.inputs = inputs, .classes = classes});
-  const std::filesystem::path file = folder / "model.safetensors";
-  const everyo::SafetensorsFile saved = everyo::load_safetensors(file);
+  auto model = everyo::make_model(config.model, {.inputs = inputs, .classes = config.classes});
   try {
     model->load_state_dict(saved.tensors);
   } catch (const everyo::StateError& error) {
@@ -110,10 +116,13 @@ void print_table(const std::vector<std::vector<std::int64_t>>& confusion) {
 }
 
 int evaluate(const Common& common, const Choices& choices) {
-  constexpr std::int64_t classes = 10;
   const RunConfig config = read_config(choices.checkpoint);
-  const everyo::ArrayDataset rows = everyo::digits_split().test;
-  const auto model = load_model(choices.checkpoint, config, rows.features.shape()[1], classes);
+  const bool of_the_run = choices.source.data.empty() || choices.source == config.source;
+  const Source& source = choices.source.data.empty() ? config.source : choices.source;
+  const everyo::ArrayDataset all = load_rows(source);
+  const auto model = load_model(choices.checkpoint, config, all.features.shape()[1], classes_of(all));
+  const std::int64_t classes = config.classes;
+  const everyo::ArrayDataset rows = of_the_run ? split_rows(source, all).test : all;
   const auto [loss, accuracy, samples] = everyo::evaluate(
       *model,
       [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
@@ -123,12 +132,14 @@ int evaluate(const Common& common, const Choices& choices) {
   std::vector<std::vector<std::int64_t>> confusion;
   std::int64_t right = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
-    const auto row = matrix.data<std::int64_t>().subspan(static_cast<std::size_t>(k * classes), classes);
+    const auto row =
+        matrix.data<std::int64_t>().subspan(static_cast<std::size_t>(k * classes), static_cast<std::size_t>(classes));
     confusion.emplace_back(row.begin(), row.end());
     right += row[static_cast<std::size_t>(k)];
   }
-  fmt::print("{} of {} on {}: held-out accuracy {:.2f} %, loss {:.4f}; {} of {} rows are wrong\n", config.model,
-             choices.checkpoint, choices.data, 100 * accuracy, loss, samples - right, samples);
+  fmt::print("{} of {} on {}: {}accuracy {:.2f} %, loss {:.4f}; {} of {} rows are wrong\n", config.model,
+             choices.checkpoint, source.data, of_the_run ? "held-out " : "", 100 * accuracy, loss, samples - right,
+             samples);
   print_table(confusion);
   if (common.json)
     print_json({{"accuracy", accuracy},
@@ -142,10 +153,14 @@ int evaluate(const Common& common, const Choices& choices) {
 }  // namespace
 
 Command add_evaluate(CLI::App& program, Common& common) {
-  CLI::App* app = program.add_subcommand("evaluate", "test a trained model on the held-out rows, class by class");
+  CLI::App* app = program.add_subcommand("evaluate", "test a trained model on rows it has not seen, class by class");
   const auto choices = std::make_shared<Choices>();
   app->add_option("checkpoint", choices->checkpoint, "folder that 'everyo train --out' wrote")->required();
-  app->add_option("--data", choices->data, "what to test on")->check(one_of({"digits"}))->capture_default_str();
+  app->add_option("--data", choices->source.data,
+                  "what to test on, as for train: all rows of it; without it those held out in training")
+      ->check(data_source());
+  app->add_option("--labels", choices->source.labels, "file with the labels of a --data file of .npy or IDX");
+  app->add_option("--target", choices->source.target, "column of a .csv file with the labels; without it the last");
   return {app, [&common, choices] { return evaluate(common, *choices); }};
 }
 

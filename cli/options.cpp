@@ -67,6 +67,16 @@ CLI::Validator number_above_zero() {
       "X");
 }
 
+CLI::Validator fraction() {
+  return check(
+      [](std::string& text) -> std::string {
+        double value = 0;
+        if (parse(text, value) && value > 0 && value < 1) return "";
+        return fmt::format("'{}' is not allowed; give a number between 0 and 1", text);
+      },
+      "X");
+}
+
 CLI::Validator one_of(std::vector<std::string> allowed) {
   const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
   return check(

@@ -11,26 +11,28 @@
 
 namespace cli {
 
-/// The folder of a run. metrics.jsonl grows a line an epoch, checkpoints/ holds where the run stands;
-/// model.safetensors, then config.json come at the end, so a folder with a config.json holds a whole run and one
-/// without it a run that stopped and can be resumed.
+/// The folder of a run. settings.json says what was asked for, metrics.jsonl grows a line an epoch, checkpoints/ holds
+/// where the run stands; model.safetensors, then config.json come at the end, so a folder with a config.json holds a
+/// whole run and one without it a run that stopped and can be resumed.
 class RunFolder {
  public:
   /// What an earlier run left there is no record of this one: only `resumed` keeps its metrics, up to and with
   /// `epochs_done`. Throws FileError.
   RunFolder(std::filesystem::path path, bool resumed, std::int64_t epochs_done);
 
+  /// What --config takes to make the run again.
+  void save_settings(const nlohmann::json& settings);
   void add_metrics(const everyo::EpochMetrics& row);
   /// Whether the last checkpoint is ten seconds old.
   [[nodiscard]] bool is_time() const;
-  void save_checkpoint(const everyo::StateTree& state, std::int64_t step);
+  void save_checkpoint(const everyo::StateTree& state, std::int64_t step, bool is_best);
   void finish(const everyo::ModuleBase& model, const nlohmann::json& config);
 
-  /// Where a run's checkpoints lie.
+  /// Where a run's checkpoints lie: the last two, and the best.
   static everyo::CheckpointStore checkpoints(const std::filesystem::path& path);
 
  private:
-  void check(const std::ofstream& file, std::string_view name) const;
+  void check_metrics() const;
 
   std::filesystem::path path_;
   everyo::CheckpointStore store_;

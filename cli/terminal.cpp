@@ -66,12 +66,20 @@ void Progress::show(const State& s) {
   next_update_ = now + between_updates;
   const double part = (static_cast<double>(s.epoch - 1) + static_cast<double>(s.step) / static_cast<double>(s.steps)) /
                       static_cast<double>(s.epochs);
-  fmt::print("\r\033[K[{}] {}", bar(part), numbers);
+  fmt::print("\r\033[K[{}] {}{}", bar(part), numbers, validation_);
   line_open_ = true;
   if (done) {
     fmt::print("\n");
     line_open_ = false;
   }
+  std::fflush(stdout);
+}
+
+void Progress::show_validation(double loss, double accuracy, bool best) {
+  validation_ =
+      fmt::format("  validation loss {:.4f}  accuracy {:.2f} %{}", loss, 100 * accuracy, best ? "  best" : "");
+  if (line_open_) return;
+  fmt::print("          {}\n", validation_);
   std::fflush(stdout);
 }
 

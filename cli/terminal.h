@@ -17,12 +17,15 @@ class Progress {
     double loss, accuracy, samples_per_second, seconds_left;
   };
   void show(const State& state);
+  /// What the validation after an epoch came to: a line, or a part of the next ones on a terminal.
+  void show_validation(double loss, double accuracy, bool best);
   /// Removes the unfinished line, so that something else can be printed.
   void clear();
 
  private:
   bool terminal_;
   bool line_open_ = false;
+  std::string validation_;
   std::int64_t next_update_ = 0;  // milliseconds of the steady clock
 };
 

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "cli/run_folder.h"
+#include "cli/settings.h"
 #include "cli/terminal.h"
 #include "everyo/data.h"
 #include "everyo/io.h"
@@ -17,45 +19,61 @@
 namespace cli {
 namespace {
 
+constexpr std::int64_t many = 1'000'000'000;
+
 struct Choices {
-  std::string data = "digits", model = "mlp", optimizer = "adam", out;
-  std::int64_t epochs = 30, batch = 32;
-  std::uint64_t seed = 0;
-  std::optional<double> lr;
+  Source source;
+  std::string model = "mlp", optimizer = "adam", schedule = "constant", out, config;
+  std::int64_t epochs = 30, batch = 32, accumulate = 1, seed = 0, warm_up = 0;
+  std::optional<double> lr, clip, validation;
+  std::optional<std::int64_t> patience;
   bool resume = false;
 };
 
-/// What a run may not change when it is resumed, as its checkpoints keep it.
-everyo::StateTree to_state(const Choices& c) {
-  everyo::StateTree tree;
-  tree["data"] = c.data;
-  tree["model"] = c.model;
-  tree["optimizer"] = c.optimizer;
-  tree["batch"] = c.batch;
-  tree["seed"] = static_cast<std::int64_t>(c.seed);
-  if (c.lr) tree["lr"] = *c.lr;
-  return tree;
-}
-
-/// Takes the choices of the run that is resumed; one that was given must be the run's own.
-void take_over(Choices& choices, const everyo::StateTree& run, const CLI::App& app) {
-  const auto take = [&](const char* option, auto& own, const auto& saved) {
-    if (app.get_option(option)->count() > 0 && own != saved)
-      throw UsageError(fmt::format("{} {} is not what the run in {} was begun with, {}; leave it out", option, own,
-                                   choices.out, saved));
-    own = saved;
-  };
-  take("--data", choices.data, run.get<std::string>("data"));
-  take("--model", choices.model, run.get<std::string>("model"));
-  take("--optimizer", choices.optimizer, run.get<std::string>("optimizer"));
-  take("--batch", choices.batch, run.get<std::int64_t>("batch"));
-  take("--seed", choices.seed, static_cast<std::uint64_t>(run.get<std::int64_t>("seed")));
-  const bool with_rate = run.contains("lr");
-  if (choices.lr && (!with_rate || *choices.lr != run.get<double>("lr")))
-    throw UsageError(
-        fmt::format("--lr {} is not what the run in {} was begun with; leave it out", *choices.lr, choices.out));
-  if (with_rate) choices.lr = run.get<double>("lr");
-}
+/// The options of a run, and the values they have.
+struct Run {
+  explicit Run(CLI::App& app) : settings(app) {
+    using enum Settings::OnResume;
+    Choices& c = choices;
+    settings.add("data", &c.source.data, "what to train on: digits, a .csv file, or one of .npy or IDX with --labels")
+        ->check(data_source())
+        ->capture_default_str();
+    settings.add("labels", &c.source.labels, "file with the labels of a --data file of .npy or IDX");
+    settings.add("target", &c.source.target, "column of a .csv file with the labels, by its name; without it the last");
+    settings.add("model", &c.model, "")->check(one_of(everyo::model_names()))->capture_default_str();
+    settings.add("epochs", &c.epochs, "passes over the data", free)
+        ->check(whole_number(1, many))
+        ->capture_default_str();
+    settings.add("batch", &c.batch, "samples of a step")->check(whole_number(1, many))->capture_default_str();
+    settings.add("accumulate", &c.accumulate, "micro-batches that a batch is cut into, to save memory", free)
+        ->check(whole_number(1, many))
+        ->capture_default_str();
+    settings.add("optimizer", &c.optimizer, "")->check(one_of(everyo::optimizer_names()))->capture_default_str();
+    settings.add("lr", &c.lr, "learning rate; without it 0.05 for sgd, 0.001 for adam and adamw")
+        ->check(number_above_zero());
+    settings.add("schedule", &c.schedule, "how the learning rate falls over the run")
+        ->check(one_of(everyo::schedule_names()))
+        ->capture_default_str();
+    settings.add("warm-up", &c.warm_up, "steps in which the learning rate rises first")
+        ->check(whole_number(0, many))
+        ->capture_default_str();
+    settings.add("clip", &c.clip, "largest norm of all gradients together")->check(number_above_zero());
+    settings
+        .add("validation", &c.validation,
+             "fraction of the rows to validate on; the run ends with the weights of the best epoch")
+        ->check(fraction());
+    settings.add("patience", &c.patience, "stop after more epochs than this without a better validation loss", free)
+        ->check(whole_number(0, many));
+    settings.add("seed", &c.seed, "of weights, order of samples, and dropout")
+        ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+        ->capture_default_str();
+    app.add_option("--config", c.config, "JSON file with options by name, as a run's settings.json; flags come first");
+    app.add_option("--out", c.out, "folder for the model, its settings and metrics, and checkpoints");
+    app.add_flag("--resume", c.resume, "go on with the run in --out, from its newest checkpoint");
+  }
+  Choices choices;
+  Settings settings;
+};
 
 /// The newest whole checkpoint of the run.
 everyo::Checkpoint checkpoint_of(const Choices& choices) {
@@ -68,78 +86,124 @@ everyo::Checkpoint checkpoint_of(const Choices& choices) {
   return *std::move(found);
 }
 
-int train(const Common& common, Choices choices, const CLI::App& app) {
+everyo::TrainConfig config_of(const Choices& c, const everyo::Loader& loader) {
+  const std::int64_t steps = c.epochs * loader.batches();
+  if (c.warm_up >= steps)
+    throw UsageError(fmt::format("--warm-up {} is the whole run: {} epochs of {} steps; take fewer", c.warm_up,
+                                 c.epochs, loader.batches()));
+  everyo::TrainConfig config{
+      .epochs = c.epochs, .seed = static_cast<std::uint64_t>(c.seed), .clip_norm = c.clip, .accumulate = c.accumulate};
+  if (c.schedule != "constant" || c.warm_up > 0)
+    config.schedule = everyo::make_schedule(c.schedule, {.steps = steps, .warm_up = c.warm_up});
+  if (c.validation) config.early_stopping.emplace(everyo::EarlyStoppingOptions{.patience = c.patience});
+  return config;
+}
+
+nlohmann::json source_of(const Source& source) {
+  nlohmann::json json{{"data", source.data}};
+  if (!source.labels.empty()) json["labels"] = source.labels;
+  if (!source.target.empty()) json["target"] = source.target;
+  return json;
+}
+
+int train(const Common& common, Run& run) {
   note_interrupts();
+  Choices& choices = run.choices;
+  if (!choices.config.empty()) run.settings.read(choices.config);
   std::optional<everyo::Checkpoint> from;
   if (choices.resume) {
     from = checkpoint_of(choices);
-    take_over(choices, from->state.at("run"), app);
+    run.settings.take_over(from->state.at("run"), choices.out);
   }
-  const everyo::Split data = everyo::digits_split();
-  const everyo::ModelOptions sizes{.inputs = data.train.features.shape()[1], .classes = 10, .seed = choices.seed};
+  if (choices.patience && !choices.validation)
+    throw UsageError("--patience needs --validation FRACTION, the rows whose loss it watches");
+
+  const everyo::ArrayDataset rows = load_rows(choices.source);
+  const auto seed = static_cast<std::uint64_t>(choices.seed);
+  const everyo::ModelOptions sizes{.inputs = rows.features.shape()[1], .classes = classes_of(rows), .seed = seed};
+  everyo::Split data = split_rows(choices.source, rows);
+  everyo::FitOptions options;
+  if (choices.validation) {
+    everyo::Split parts = hold_out_fraction(data.train, *choices.validation);
+    data.train = std::move(parts.train);
+    options.validation = std::move(parts.test);
+  }
   const std::unique_ptr<everyo::ModuleBase> model = everyo::make_model(choices.model, sizes);
   const std::unique_ptr<everyo::Optimizer> optimizer =
       everyo::make_optimizer(choices.optimizer, model->parameters(), choices.lr);
+  const double rate = optimizer->lr();
+  everyo::Loader loader(data.train, {.batch = choices.batch, .shuffle = true, .seed = seed});
   everyo::Trainer trainer(
       *model, *optimizer,
       [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
-      {.epochs = choices.epochs, .seed = choices.seed});
-  everyo::Loader loader(data.train, {.batch = choices.batch, .shuffle = true, .seed = choices.seed});
+      config_of(choices, loader));
   if (from) trainer.load(from->state.at("trainer"), loader);
   std::optional<RunFolder> out;  // from here on an earlier run's record there is gone
-  if (!choices.out.empty()) out.emplace(choices.out, choices.resume, loader.epoch());
-  const auto save = [&](bool always) {
-    if (!out || (!always && !out->is_time())) return;
+  if (!choices.out.empty()) {
+    out.emplace(choices.out, choices.resume, loader.epoch());
+    out->save_settings(run.settings.to_json());
+  }
+  const auto save = [&](bool is_best) {
+    if (!out) return;
     everyo::StateTree state;
-    state["run"] = to_state(choices);
+    state["run"] = run.settings.to_state();
     state["trainer"] = trainer.state(loader);
-    out->save_checkpoint(state, trainer.steps());
+    out->save_checkpoint(state, trainer.steps(), is_best);
   };
-  fmt::print("{} on {}: {} parameters, {} samples, batch {}, {} with learning rate {:g}\n", choices.model, choices.data,
-             model->num_parameters(), data.train.size(), choices.batch, choices.optimizer, optimizer->lr());
+  fmt::print("{} on {}: {} parameters, {} samples, {} with learning rate {:g}\n", choices.model, choices.source.data,
+             model->num_parameters(), data.train.size(), choices.optimizer, rate);
+  fmt::print("effective batch {}\n", everyo::to_string(everyo::effective_batch(loader.options(), choices.accumulate)));
   if (from) fmt::print("resumed from {} at step {}\n", from->folder.string(), from->step);
 
   everyo::TrainResult result;
   {
     Progress progress;
-    const auto show = [&](const everyo::TrainProgress& p) {
+    options.progress = [&](const everyo::TrainProgress& p) {
       progress.show({p.epoch, p.epochs, p.step, p.steps, p.loss, p.accuracy, p.samples_per_second, p.seconds_left});
       return !was_interrupted();
     };
-    const auto note = [&](const everyo::EpochMetrics& row) {
-      if (out) out->add_metrics(row);
-      save(false);
+    options.epoch_end = [&](const everyo::EpochMetrics& row) {
+      if (row.validation) progress.show_validation(row.validation->loss, row.validation->accuracy, row.best);
+      if (!out) return;
+      out->add_metrics(row);
+      // What the run ends with has the best weights, and is no place to go on from.
+      const bool last = row.epoch == choices.epochs ||
+                        (trainer.early_stopping() != nullptr && trainer.early_stopping()->should_stop());
+      if (row.best || last || out->is_time()) save(row.best);
     };
-    result = trainer.fit(loader, {.progress = show, .epoch_end = note});
+    result = trainer.fit(loader, options);
   }
   if (result.stopped) {
-    save(true);
+    save(false);
     std::fflush(stdout);
     const std::string how = out ? fmt::format("go on with: everyo train --resume --out {}", choices.out)
                                 : std::string("nothing was saved; --out FOLDER would have");
     fmt::print(stderr, "everyo: interrupted in epoch {} of {}; {}\n", loader.epoch() + 1, choices.epochs, how);
     return interrupted;
   }
+  if (result.early)
+    fmt::print("stopped early: the validation loss was best in epoch {}, {:.4f}\n",
+               trainer.early_stopping()->best_epoch(), trainer.early_stopping()->best());
 
   const everyo::Evaluation test = trainer.evaluate(data.test);
   if (!std::isfinite(test.loss))
-    throw everyo::StateError(
-        fmt::format("the trained model's loss on the held-out rows is {}; nothing was saved; try a lower learning rate",
-                    test.loss));
+    throw everyo::StateError(fmt::format(
+        "the trained model's loss on the held-out rows is {}; it was not saved; try a lower learning rate", test.loss));
   const std::string digest = everyo::digest(model->named_parameters());
-  save(true);
-  if (out)
-    out->finish(*model, {{"everyo_version", EVERYO_VERSION},
-                         {"data", choices.data},
-                         {"model", {{"name", choices.model}, {"inputs", sizes.inputs}, {"classes", sizes.classes}}},
-                         {"epochs", choices.epochs},
-                         {"batch", choices.batch},
-                         {"optimizer", {{"name", choices.optimizer}, {"lr", optimizer->lr()}}},
-                         {"seed", choices.seed},
-                         {"isa", everyo::name_of(everyo::isa())},
-                         {"digest", digest},
-                         {"test_loss", test.loss},
-                         {"test_accuracy", test.accuracy}});
+  if (out) {
+    nlohmann::json config{{"everyo_version", EVERYO_VERSION},
+                          {"model", {{"name", choices.model}, {"inputs", sizes.inputs}, {"classes", sizes.classes}}},
+                          {"epochs", choices.epochs},
+                          {"batch", choices.batch},
+                          {"optimizer", {{"name", choices.optimizer}, {"lr", rate}}},
+                          {"seed", choices.seed},
+                          {"isa", everyo::name_of(everyo::isa())},
+                          {"digest", digest},
+                          {"test_loss", test.loss},
+                          {"test_accuracy", test.accuracy}};
+    config.update(source_of(choices.source));
+    out->finish(*model, config);
+  }
   fmt::print("held-out accuracy {:.2f} %, loss {:.4f} on {} samples, after {:.2f} s of training\n", 100 * test.accuracy,
              test.loss, test.samples, result.seconds);
   if (out)
@@ -158,24 +222,9 @@ int train(const Common& common, Choices choices, const CLI::App& app) {
 }  // namespace
 
 Command add_train(CLI::App& program, Common& common) {
-  constexpr std::int64_t many = 1'000'000'000;
   CLI::App* app = program.add_subcommand("train", "train a model and test it on held-out rows");
-  const auto choices = std::make_shared<Choices>();
-  app->add_option("--data", choices->data, "what to train on")->check(one_of({"digits"}))->capture_default_str();
-  app->add_option("--model", choices->model)->check(one_of(everyo::model_names()))->capture_default_str();
-  app->add_option("--epochs", choices->epochs, "passes over the data")
-      ->check(whole_number(1, many))
-      ->capture_default_str();
-  app->add_option("--batch", choices->batch, "samples of a step")->check(whole_number(1, many))->capture_default_str();
-  app->add_option("--optimizer", choices->optimizer)->check(one_of(everyo::optimizer_names()))->capture_default_str();
-  app->add_option("--lr", choices->lr, "learning rate; without it 0.05 for sgd, 0.001 for adam and adamw")
-      ->check(number_above_zero());
-  app->add_option("--seed", choices->seed, "of weights, order of samples, and dropout")
-      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
-      ->capture_default_str();
-  app->add_option("--out", choices->out, "folder for the model, config.json, metrics.jsonl and checkpoints");
-  app->add_flag("--resume", choices->resume, "go on with the run in --out, from its newest checkpoint");
-  return {app, [&common, choices, app] { return train(common, *choices, *app); }};
+  const auto run = std::make_shared<Run>(*app);
+  return {app, [&common, run] { return train(common, *run); }};
 }
 
 }  // namespace cli

@@ -1,0 +1,29 @@
+"""The machine's figures."""
+
+import unittest
+
+from command import last_json, run
+
+
+class Doctor(unittest.TestCase):
+    def test_figures(self):
+        result = run("doctor", "--json", "--seconds", "0.01")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        figures = last_json(result)
+        self.assertEqual(set(figures["peak_gflops"]), {"float32", "float64", "float16", "bfloat16"})
+        self.assertTrue(all(value > 0 for value in figures["peak_gflops"].values()))
+        self.assertGreater(figures["memory_bandwidth_gbs"], 0)
+        self.assertGreaterEqual(figures["threads"], 1)
+        self.assertIn(figures["isa"]["used"], ("baseline", "avx2", "avx512"))
+        self.assertEqual(set(figures["versions"]), {"everyo", "onednn", "highway", "compiler"})
+
+    def test_caps(self):
+        figures = last_json(run("doctor", "--json", "--seconds", "0.01", "--isa", "baseline", "--threads", "1"))
+        self.assertEqual(figures["isa"]["used"], "baseline")
+        self.assertEqual(figures["threads"], 1)
+        figures = last_json(run("--isa", "baseline", "doctor", "--json", "--seconds", "0.01"))
+        self.assertEqual(figures["isa"]["used"], "baseline")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,43 @@
+"""The checks of the library's promises."""
+
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+from command import last_json, run
+
+
+class Verify(unittest.TestCase):
+    def test_all_pass_and_every_sabotage_is_found(self):
+        result = run("verify", "--prove", "--json")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        rows = last_json(result)
+        self.assertLessEqual({"P1", "P2", "P3a", "P14"}, {row["requirement"] for row in rows})
+        keys = {"requirement", "what", "reference", "measured", "tolerance", "pass", "sabotage", "sabotaged_pass"}
+        for row in rows:
+            self.assertEqual(set(row), keys)
+            self.assertIs(row["pass"], True, row)
+            self.assertIs(row["sabotaged_pass"], False, row)
+
+    def test_without_prove_no_sabotage_runs(self):
+        rows = last_json(run("verify", "precision", "--json"))
+        self.assertTrue(rows)
+        self.assertEqual({row["sabotaged_pass"] for row in rows}, {None})
+
+    def test_a_figure_that_is_missed_fails(self):
+        source = pathlib.Path(os.environ.get("EVERYO_SOURCE_DIR", pathlib.Path(__file__).parents[2]))
+        figures = json.loads((source / "data" / "verify" / "precision.json").read_text())
+        figures["deep_zero_in_float16"]["reference"] = 79
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "verify").mkdir()
+            (pathlib.Path(folder) / "verify" / "precision.json").write_text(json.dumps(figures))
+            result = run("verify", "--json", env={**os.environ, "EVERYO_DATA": folder})
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual([row["requirement"] for row in last_json(result) if not row["pass"]], ["P2"])
+        self.assertIn("FAIL", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
