@@ -57,7 +57,10 @@ constexpr Record<> less_equal_record = comparison_record<Comparison::less_equal>
 template <const auto& record>
 Tensor compared(const Tensor& a, const Tensor& b) {
   if (a.dtype() == b.dtype()) return apply<record>({}, a, b);
-  const DType dtype = promote(a.dtype(), b.dtype());
+  DType dtype = promote(a.dtype(), b.dtype());
+  // As NumPy: float32 would take 16777217 and 16777216 for equal.
+  const auto wide = [](DType one) { return one == int32 || one == int64; };
+  if (is_floating(dtype) && (wide(a.dtype()) || wide(b.dtype()))) dtype = float64;
   return apply<record>({}, cast(a, dtype), cast(b, dtype));
 }
 

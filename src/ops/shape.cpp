@@ -166,7 +166,11 @@ Tensor reshape(const Tensor& x, std::span<const std::int64_t> sizes) {
     if (sizes[i] < -1) refuse("a size is negative; only one -1 stands for what the others leave");
     if (sizes[i] == -1 && free) refuse("two sizes are -1; only one can be left open");
     if (sizes[i] == -1) free = i;
-    shape.push_back(sizes[i] == -1 ? 1 : sizes[i]);
+    try {
+      shape.push_back(sizes[i] == -1 ? 1 : sizes[i]);
+    } catch (const ShapeError& beyond) {
+      refuse(beyond.what());
+    }
   }
   if (!free) return apply<reshape_record>({shape}, x);
   const std::int64_t known = shape.elements();

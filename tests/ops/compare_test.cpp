@@ -29,6 +29,13 @@ TEST(Compare, PromotesAndTakesParameters) {
   EXPECT_FALSE(y.requires_grad());
 }
 
+TEST(Compare, WholeNumbersMeetFloatsInFloat64) {
+  const Tensor whole = Tensor::from<std::int32_t>({16777217}), rounded = Tensor::from<float>({16777216});
+  EXPECT_EQ(equal(whole, rounded).to_vector(), std::vector<double>{0});
+  EXPECT_EQ(greater(cast(whole, int64), rounded).to_vector(), std::vector<double>{1});
+  EXPECT_EQ(less(Tensor::scalar(2048, float16), Tensor::scalar(2049, int64)).item(), 1);
+}
+
 TEST(Compare, NaNIsUnequalToAll) {
   const Tensor nan = Tensor::scalar(std::numeric_limits<double>::quiet_NaN());
   EXPECT_EQ(equal(nan, nan).item(), 0);

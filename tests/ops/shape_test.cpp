@@ -53,6 +53,8 @@ TEST(ShapeOps, Refusals) {
   EXPECT_THAT(message_of<ShapeError>([&] { reshape(x, {-1, 4}); }), HasSubstr("Cannot reshape"));
   EXPECT_THAT(message_of<ShapeError>([&] { reshape(x, {-1, -1}); }), HasSubstr("Cannot reshape"));
   EXPECT_THAT(message_of<ShapeError>([&] { reshape(x, {-2, 3}); }), HasSubstr("Cannot reshape"));
+  constexpr std::int64_t large = std::int64_t{1} << 40;
+  EXPECT_THAT(message_of<ShapeError>([&] { reshape(x, {large, large}); }), HasSubstr("Cannot reshape"));
   EXPECT_THAT(message_of<ShapeError>([&] { transpose(x, {0, 0}); }), HasSubstr("permutation"));
   EXPECT_THAT(message_of<ShapeError>([&] { transpose(x, {0}); }), HasSubstr("permutation"));
   EXPECT_THAT(message_of<ShapeError>([&] { squeeze(x, 0); }), HasSubstr("size 2"));
