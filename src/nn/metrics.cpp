@@ -50,10 +50,10 @@ Tensor confusion_matrix(const Tensor& prediction, const Tensor& target, std::int
   const auto checked = [&](const char* side, const std::vector<double>& list, std::size_t row) {
     const double c = list[row];
     if (c >= 0 && c < static_cast<double>(classes) && c == std::floor(c)) return static_cast<std::size_t>(c);
-    throw ValueError(
-        fmt::format("[confusion_matrix] class {} in row {} of the {} is out of range; {} classes are the "
-                    "whole numbers 0 to {}",
-                    c, row, side, classes, classes - 1));
+    throw ValueError(fmt::format("[confusion_matrix] class {} in row {} of the {} is out of range; {} classes are the "
+                                 "whole numbers 0 to {}",
+                                 c, row, side, classes, classes - 1),
+                     ErrorKind::shape);
   };
   const Tensor matrix = Tensor::zeros({classes, classes}, int64);
   const auto counts = matrix.data<std::int64_t>();

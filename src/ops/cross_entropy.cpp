@@ -63,7 +63,8 @@ void check_labels(const Shape& logits, const Tensor& targets, const CrossEntropy
       fmt::format("[cross_entropy] label {} in row {} of the targets is out of range; {} classes take 0 to "
                   "{}, or the ignore_index{}",
                   kernels::index_at(targets.dtype(), targets.bytes(), row), row, classes, classes - 1,
-                  a.ignores ? fmt::format(" {}", a.ignored) : ", which is not set"));
+                  a.ignores ? fmt::format(" {}", a.ignored) : ", which is not set"),
+      ErrorKind::shape);
 }
 
 void labels_forward(const Call& c, const CrossEntropyAttrs& a) {

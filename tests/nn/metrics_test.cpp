@@ -62,6 +62,12 @@ TEST(ConfusionMatrix, WrongClassesAreNamed) {
               HasSubstr("class 0.5 in row 1"));
   EXPECT_THROW((void)confusion_matrix(good, Tensor::full({2}, std::nan("")), 3), ValueError);
   EXPECT_THROW((void)confusion_matrix(good, good, 0), ValueError);
+  try {
+    (void)confusion_matrix(good, high, 3);
+    FAIL();
+  } catch (const ValueError& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::shape);  // as other labels that do not fit
+  }
   EXPECT_THAT(testing_nn::error_of([&] { (void)confusion_matrix(good, Tensor::zeros({3}, int64), 3); }),
               HasSubstr("[confusion_matrix] prediction (2,) and target (3,) have 2 and 3 rows"));
 }

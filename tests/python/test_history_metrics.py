@@ -66,8 +66,9 @@ def test_accuracy_takes_scores_rows_and_labels(prediction, target, kind):
 def test_confusion_matrix_takes_a_number_of_classes():
     matrix = training.confusion_matrix([0, 1], [1, 1], 4)
     assert matrix.shape == (4, 4) and matrix.dtype == np.int64 and matrix.sum() == 2 and matrix[1, 0] == 1
-    with pytest.raises(ValueError, match="out of range"):
-        training.confusion_matrix([0, 5], [1, 1], 4)
+    for wrong in ([0, 5], [0, -1], [0, 0.5]):
+        with pytest.raises(eo.EveryOShapeError, match="out of range"):
+            training.confusion_matrix(wrong, [1, 1], 4)
 
 
 def test_binary_accuracy_has_a_threshold():

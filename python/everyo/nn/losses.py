@@ -38,7 +38,7 @@ def cross_entropy(prediction: Any, target: Any, reduction: str = "mean", *, igno
     """Softmax cross-entropy of raw logits [N, K]; targets are class numbers [N] or [N, 1], or rows of shares [N, K].
 
     Rows of class `ignore_index` count for nothing. Raises EveryOShapeError "(batch, classes)", "targets", and for class
-    numbers that are not whole; ValueError naming the first class out of range and its row.
+    numbers that are not whole or out of range, naming the first and its row.
     """
     return _core.cross_entropy(as_input(prediction), target, reduction, ignore_index=ignore_index)
 

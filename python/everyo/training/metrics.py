@@ -73,8 +73,8 @@ def _classes(side: Tensor) -> int:
 def confusion_matrix(prediction: Any, target: Any, num_classes: int | None = None) -> npt.NDArray[np.int64]:
     """How often each class was taken for each: int64 [K, K], row the target's class, column the prediction's.
 
-    Sides as in accuracy(); K is by default as many as either side shows. Raises as accuracy, and ValueError for a class
-    that is no whole number of 0..K-1.
+    Sides as in accuracy(); K is by default as many as either side shows. Raises as accuracy, and EveryOShapeError for a
+    class that is no whole number of 0..K-1.
     """
     p, t = _tensor(prediction), _tensor(target)
     classes = num_classes if num_classes is not None else max(_classes(p), _classes(t))
