@@ -23,8 +23,7 @@ namespace {
 
 // Draws in blocks: a sequence drawn in pieces is the sequence drawn at once.
 template <class Draw>
-void fill_with(const Tensor& values, std::uint64_t seed, Draw draw) {
-  Generator generator(seed);
+void fill_with(const Tensor& values, Generator& generator, Draw draw) {
   std::array<double, 512> block{};
   visit_dtype(values.dtype(), [&]<class T>() {
     std::span<T> rest = values.data<T>();
@@ -36,11 +35,11 @@ void fill_with(const Tensor& values, std::uint64_t seed, Draw draw) {
     }
   });
 }
-void fill_uniform(const Tensor& values, std::uint64_t seed, double low, double high) {
-  fill_with(values, seed, [=](Generator& g, std::span<double> out) { g.uniform(low, high, out); });
+void fill_uniform(const Tensor& values, Generator& generator, double low, double high) {
+  fill_with(values, generator, [=](Generator& g, std::span<double> out) { g.uniform(low, high, out); });
 }
-void fill_normal(const Tensor& values, std::uint64_t seed, double mean, double deviation) {
-  fill_with(values, seed, [=](Generator& g, std::span<double> out) { g.normal(mean, deviation, out); });
+void fill_normal(const Tensor& values, Generator& generator, double mean, double deviation) {
+  fill_with(values, generator, [=](Generator& g, std::span<double> out) { g.normal(mean, deviation, out); });
 }
 
 double fan_in(const Tensor& values) {
@@ -77,35 +76,53 @@ void Initializer::operator()(const Tensor& values, std::uint64_t seed) const {
   fill_(values, seed);
 }
 
+Initializer Initializer::drawing(Draw draw) {
+  Initializer initializer([draw](const Tensor& values, std::uint64_t seed) {
+    Generator generator(seed);
+    draw(values, generator);
+  });
+  initializer.draw_ = std::move(draw);
+  return initializer;
+}
+
+void Initializer::operator()(const Tensor& values, Generator& generator) const {
+  if (!draw_) return (*this)(values, generator.next_uint64());
+  if (!is_floating(values.dtype())) return (*this)(values, std::uint64_t{0});  // refuses
+  draw_(values, generator);
+}
+
 namespace init {
 
 Initializer xavier_uniform(double gain) {
-  return [gain](const Tensor& values, std::uint64_t seed) {
+  return Initializer::drawing([gain](const Tensor& values, Generator& generator) {
     const double limit = gain * std::sqrt(6 / fan_sum(values));
-    fill_uniform(values, seed, -limit, limit);
-  };
+    fill_uniform(values, generator, -limit, limit);
+  });
 }
 Initializer xavier_normal(double gain) {
-  return [gain](const Tensor& values, std::uint64_t seed) {
-    fill_normal(values, seed, 0, gain * std::sqrt(2 / fan_sum(values)));
-  };
+  return Initializer::drawing([gain](const Tensor& values, Generator& generator) {
+    fill_normal(values, generator, 0, gain * std::sqrt(2 / fan_sum(values)));
+  });
 }
 Initializer he_uniform(double gain) {
-  return [gain](const Tensor& values, std::uint64_t seed) {
+  return Initializer::drawing([gain](const Tensor& values, Generator& generator) {
     const double limit = gain * std::sqrt(6 / fan_in(values));
-    fill_uniform(values, seed, -limit, limit);
-  };
+    fill_uniform(values, generator, -limit, limit);
+  });
 }
 Initializer he_normal(double gain) {
-  return [gain](const Tensor& values, std::uint64_t seed) {
-    fill_normal(values, seed, 0, gain * std::sqrt(2 / fan_in(values)));
-  };
+  return Initializer::drawing([gain](const Tensor& values, Generator& generator) {
+    fill_normal(values, generator, 0, gain * std::sqrt(2 / fan_in(values)));
+  });
 }
 Initializer uniform(double low, double high) {
-  return [low, high](const Tensor& values, std::uint64_t seed) { fill_uniform(values, seed, low, high); };
+  return Initializer::drawing(
+      [low, high](const Tensor& values, Generator& generator) { fill_uniform(values, generator, low, high); });
 }
 Initializer normal(double deviation, double mean) {
-  return [deviation, mean](const Tensor& values, std::uint64_t seed) { fill_normal(values, seed, mean, deviation); };
+  return Initializer::drawing([deviation, mean](const Tensor& values, Generator& generator) {
+    fill_normal(values, generator, mean, deviation);
+  });
 }
 Initializer constant(double value) {
   return [value](const Tensor& values, std::uint64_t) {

@@ -84,6 +84,30 @@ TEST(Initialisation, HalvesAreTheDoublesRoundedOnce) {
     EXPECT_EQ(half.data<Float16>()[i], narrow<Float16>(doubles.data<double>()[i]));
 }
 
+TEST(Initialisation, AGeneratorMovesOn) {
+  Generator generator(7);
+  for (const char* name : {"he_normal", "xavier_uniform", "uniform"}) {
+    const Initializer fill(name);
+    const Tensor values = Tensor::empty({30, 40});
+    Generator same = generator;
+    fill(values, generator);
+    EXPECT_NE(generator.state(), same.state());
+    const Tensor again = Tensor::empty({30, 40});
+    fill(again, same);
+    EXPECT_EQ(values.to_vector(), again.to_vector());
+    EXPECT_EQ(generator.state(), same.state());
+  }
+  Generator seeded(7);
+  const Tensor values = Tensor::empty({3});
+  Initializer("normal")(values, seeded);
+  EXPECT_EQ(values.to_vector(), filled("normal", {3}).to_vector());
+  // A function of a seed is given the next 64 bits.
+  Generator next = seeded;
+  std::uint64_t given = 0;
+  Initializer([&](const Tensor&, std::uint64_t seed) { given = seed; })(values, seeded);
+  EXPECT_EQ(given, next.next_uint64());
+}
+
 TEST(Initialisation, UnknownNameAndIntegersAreRefused) {
   try {
     const Initializer none("he_uniformly");

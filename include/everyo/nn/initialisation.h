@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "everyo/random.h"
 #include "everyo/tensor.h"
 
 namespace everyo::inline v1 {
@@ -30,12 +31,19 @@ class EVERYO_API Initializer {
   requires std::is_invocable_r_v<void, F&, const Tensor&, std::uint64_t> Initializer(F fill)
       : fill_(std::move(fill)) {}  // NOLINT: any function of that form
 
+  using Draw = std::function<void(const Tensor& values, Generator& generator)>;
+  /// One that draws from a generator; a seed stands for `Generator(seed)`.
+  static Initializer drawing(Draw draw);
+
   /// Counts as no write of the tensor. Throws DTypeError for a dtype that is not floating.
   void operator()(const Tensor& values, std::uint64_t seed) const;
+  /// The same from a generator, which moves on; a function of a seed takes its next 64 bits.
+  void operator()(const Tensor& values, Generator& generator) const;
   [[nodiscard]] const Fill& fill() const noexcept { return fill_; }
 
  private:
   Fill fill_;
+  Draw draw_;
 };
 
 namespace init {
