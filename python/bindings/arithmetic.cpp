@@ -38,14 +38,14 @@ bool is_array_like(nb::handle object) {
 
 // `number op x` or `x op number`.
 Tensor with_number(const BinaryOp& op, const Tensor& x, nb::handle number, bool reflected) {
-  if (!op.compares && !is_floating(x.dtype()) && !PyIndex_Check(number.ptr()))
+  if (!op.compares && !is_floating(x.dtype()) && !is_whole(number))
     return with_number(op, cast(x, float32), number, reflected);
   const WithNumber form = reflected ? op.number_left : op.number_right;
   if (form != nullptr && is_floating(x.dtype())) {
     const double value = number_in(number);
     return without_gil(x.size(), [&] { return form(x, value); });
   }
-  const Tensor y = weak_scalar(number, x.dtype());
+  const Tensor y = op.compares ? compared_scalar(number, x.dtype()) : weak_scalar(number, x.dtype());
   return reflected ? op.tensors(y, x) : op.tensors(x, y);
 }
 
@@ -58,7 +58,8 @@ Tensor binary(const BinaryOp& op, const Tensor& x, nb::handle other, bool reflec
   if (is_tensor(other)) return reflected ? of_tensors(op, tensor_in(other), x) : of_tensors(op, x, tensor_in(other));
   if (is_number(other)) return with_number(op, x, other, reflected);
   if (!is_array_like(other)) return {};
-  const Tensor y = as_tensor(other, {}, is_floating(x.dtype()) ? Integers::to_float32 : Integers::stay);
+  const bool stay = op.compares || !is_floating(x.dtype());
+  const Tensor y = as_tensor(other, {}, stay ? Integers::stay : Integers::to_float32);
   return reflected ? of_tensors(op, y, x) : of_tensors(op, x, y);
 }
 
@@ -74,15 +75,31 @@ nb::object call(TensorLike a, TensorLike b) {
     return wrap(binary(op, tensor_in(a.object), b.object, false));
   if (is_tensor(b.object) && is_number(a.object)) return wrap(binary(op, tensor_in(b.object), a.object, true));
   const auto operand = [](TensorLike x, TensorLike other) {
-    const bool with_integers = is_tensor(other.object) && !is_floating(tensor_in(other.object).dtype());
-    return as_tensor(x.object, {}, with_integers ? Integers::stay : Integers::to_float32);
+    const bool stay = op.compares || (is_tensor(other.object) && !is_floating(tensor_in(other.object).dtype()));
+    return as_tensor(x.object, {}, stay ? Integers::stay : Integers::to_float32);
   };
   return wrap(of_tensors(op, operand(a, b), operand(b, a)));
+}
+
+// x ^ exponent of whole numbers, by squaring.
+Tensor whole_power(Tensor base, std::int64_t exponent) {
+  Tensor result = Tensor::ones(base.shape(), base.dtype());
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) result = multiply(result, base);
+    if (exponent > 1) base = multiply(base, base);
+  }
+  return result;
 }
 
 Tensor raised(const Tensor& x, nb::handle exponent) {
   if (!is_number(exponent))
     throw ShapeError("[power] the exponent is no number; power needs a scalar exponent: use exp(log(x) * y)");
+  if (!is_floating(x.dtype()) && is_whole(exponent)) {
+    const Tensor base = x.dtype() == boolean ? cast(x, int64) : x;
+    const Tensor whole = cast(weak_scalar(exponent, base.dtype()), int64);
+    if (const std::int64_t value = whole.data<std::int64_t>()[0]; value >= 0)
+      return without_gil(x.size(), [&] { return whole_power(base, value); });
+  }
   const double value = number_in(exponent);
   return without_gil(x.size(), [&] { return power(x, value); });
 }

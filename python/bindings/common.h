@@ -5,6 +5,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,21 +65,47 @@ Tensor as_tensor(nb::handle object, std::optional<DType> dtype = {}, Integers in
 inline Tensor as_tensor(TensorLike like) { return as_tensor(like.object); }
 /// The same, undefined for None.
 inline Tensor as_tensor_or_none(TensorLike like) { return like.object.is_none() ? Tensor() : as_tensor(like.object); }
+/// Labels, or rows of shares: integers stay integers. ShapeError for one that 64 bits do not hold.
+Tensor as_targets(TensorLike like);
 /// Labels and indices: integers stay integers; floating values must be whole numbers.
 Tensor as_labels(TensorLike like);
 /// None gives nothing. Throws DTypeError for a name that is no dtype.
 std::optional<DType> dtype_in(DTypeLike like);
+
+// ---- numbers ----
+
 /// A Python or NumPy number, which is weak in promotion.
 bool is_number(nb::handle object) noexcept;
+/// A whole one, or a truth value.
+bool is_whole(nb::handle number) noexcept;
 double number_in(nb::handle object);
-/// A number as a tensor of no dimensions that does not widen `other`'s dtype within its kind.
+/// A number as a tensor of no dimensions that does not widen `other`'s dtype within its kind. OverflowError for a whole
+/// number that the dtype does not hold.
 Tensor weak_scalar(nb::handle number, DType other);
-/// Sizes from one integer or a sequence of them.
+/// The same to be compared with: a whole number that the dtype does not hold is beyond every value of it.
+Tensor compared_scalar(nb::handle number, DType other);
+/// Throws OverflowError when an element of whole numbers is none of an integer dtype.
+void check_fits(const Tensor& whole, DType dtype);
+/// The value of a whole number; `what` names it. TypeError for another kind, ShapeError beyond 64 bits.
+std::int64_t whole_in(nb::handle object, std::string_view what);
+/// Values of one whole number or of a sequence of them. Throws as whole_in.
+Axes wholes_in(nb::handle object, std::string_view what);
+/// Sizes from one whole number or a sequence of them.
 Shape shape_in(nb::handle object);
 /// Sizes from `f(2, 3)` or `f((2, 3))`.
 Shape shape_in(const nb::args& sizes);
-/// None: all axes (empty); one integer; or a tuple.
+/// None: all axes (empty); one whole number; or a sequence.
 Axes axes_in(nb::handle object);
+
+/// Throws a built-in exception.
+[[noreturn]] void raise(PyObject* type, const std::string& message);
+/// The name of an object's class.
+std::string class_name(nb::handle object);
+/// A word: text, or a TypeError that names it.
+std::string word_in(nb::handle object, std::string_view what);
+
+// ---- conversion ----
+
 /// Throws the device error unless None, a Device or the name of a device that is there.
 void check_device(nb::handle device);
 /// A live NumPy array over the tensor's memory, which it keeps alive. Throws DTypeError for bfloat16.
@@ -87,10 +114,15 @@ nb::object live_array(const Tensor& value);
 nb::object gradient_array(const Tensor& gradient);
 /// A NumPy array with a copy; bfloat16 becomes float32.
 nb::object array_copy(const Tensor& value);
+/// numpy.<name>
+nb::object numpy(const char* name);
 /// x[key] as NumPy does.
 Tensor index(const Tensor& x, nb::handle key);
-/// A generator from None, an integer of any size or a sequence of them.
+/// A generator from all that numpy.random.default_rng takes, with its bits. TypeError for another kind, and for a NumPy
+/// generator whose bits are not PCG64's.
 Generator generator_in(nb::handle seed);
+/// Draws with one; a NumPy generator has then moved on.
+void draw_with(nb::handle seed, const std::function<void(Generator&)>& draw);
 
 /// Runs `work` with the interpreter given free, unless the work is too small for the exchange to pay.
 template <class F>
@@ -102,10 +134,11 @@ auto without_gil(std::int64_t elements, F&& work) {
 }
 
 nb::class_<PyTensor> bind_tensor(nb::module_& m);
-void bind_convert(nb::module_& m, nb::class_<PyTensor>& tensor);
+void bind_dlpack(nb::module_& m, nb::class_<PyTensor>& tensor);
 /// Operators and methods of the class, too.
 void bind_arithmetic(nb::module_& m, nb::class_<PyTensor>& tensor);
 void bind_ops(nb::module_& m, nb::class_<PyTensor>& tensor);
+void bind_creation(nb::module_& m);
 void bind_layers(nb::module_& m);
 void bind_autograd(nb::module_& m, nb::class_<PyTensor>& tensor);
 void bind_node(nb::module_& m, nb::class_<PyTensor>& tensor);

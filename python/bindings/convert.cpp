@@ -1,17 +1,12 @@
-#include <nanobind/ndarray.h>
-
 #include <fmt/format.h>
 
-#include <array>
-#include <cmath>
+#include <limits>
 
 #include "common.h"
 
-// Between tensors and Python's arrays: NumPy by the buffer protocol, anything by DLPack.
+// Tensors of what Python has: arrays by the buffer protocol, lists, numbers. The way back is in dlpack.cpp.
 namespace everyo::python {
 namespace {
-
-nb::object numpy(const char* name) { return nb::module_::import_("numpy").attr(name); }
 
 // An array of another program's memory, held while the tensor over it lives.
 struct HeldBuffer {
@@ -56,8 +51,10 @@ DType inferred(DType given, Integers integers) {
   return changes ? float32 : given;
 }
 
+bool any(nb::handle truths) { return PyObject_IsTrue(numpy("any")(truths).ptr()) == 1; }
+
 // An array whose dtype or layout is none of ours, as one that is.
-nb::object normal_array(nb::handle object) {
+nb::object normal_array(nb::handle object, std::optional<DType> dtype, Integers integers) {
   nb::object array = numpy("asarray")(object);
   const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
   const auto bytes = nb::cast<int>(array.attr("dtype").attr("itemsize"));
@@ -69,6 +66,12 @@ nb::object normal_array(nb::handle object) {
   if (to == nullptr)
     throw DTypeError(fmt::format("[tensor] dtype {} is none that a tensor can have; give numbers or truth values",
                                  text_of(array.attr("dtype"))));
+  if (kind == "u" && bytes == 8 && any(numpy("greater")(array, std::numeric_limits<std::int64_t>::max()))) {
+    if (!is_floating(dtype.value_or(inferred(int64, integers))))
+      raise(PyExc_OverflowError,
+            fmt::format("[tensor] integer {} out of bounds for int64", text_of(numpy("max")(array))));
+    to = "float64";
+  }
   return numpy("ascontiguousarray")(array, to).attr("reshape")(array.attr("shape"));
 }
 
@@ -82,7 +85,11 @@ Tensor from_buffer(std::unique_ptr<HeldBuffer> buffer, DType own, std::optional<
   void* data = view.buf;
   // Only memory that may be written is shared: an optimizer must not change what Python holds to be constant.
   const bool copies = view.readonly != 0 || wanted != own;
-  if (copies) return cast(Tensor::borrow(data, spec).copy(), wanted);
+  if (copies) {
+    const Tensor own_values = Tensor::borrow(data, spec).copy();
+    check_fits(own_values, wanted);
+    return cast(own_values, wanted);
+  }
   HeldBuffer* held = buffer.release();
   Tensor shared = Tensor::borrow(data, spec, {}, [held] {
     if (!nb::is_alive()) return;  // the interpreter has gone, and its memory with it
@@ -99,11 +106,24 @@ Tensor from_array(nb::handle object, std::optional<DType> dtype, Integers intege
     if (const auto own = dtype_of_format(buffer->view.format, buffer->view.itemsize))
       return from_buffer(std::move(buffer), *own, dtype, integers);
   buffer = std::make_unique<HeldBuffer>();
-  const nb::object array = normal_array(object);
+  const nb::object array = normal_array(object, dtype, integers);
   if (!buffer->get(array)) throw DTypeError("[tensor] the array gives no access to its elements");
   const auto own = dtype_of_format(buffer->view.format, buffer->view.itemsize);
   if (!own) throw DTypeError(fmt::format("[tensor] elements of format '{}' are no numbers", buffer->view.format));
   return from_buffer(std::move(buffer), *own, dtype, integers);
+}
+
+// Python numbers that NumPy's widest integer does not hold became floats or objects: the values as floats, unless
+// integers are wanted, which NumPy refuses. Other values come back as they are.
+nb::object of_large_integers(nb::handle values, nb::object array, std::optional<DType> dtype) {
+  const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
+  const bool whole = dtype && !is_floating(*dtype) && *dtype != boolean;
+  if (kind == "f" && whole && any(numpy("greater_equal")(numpy("abs")(array), 0x1p63)))
+    return numpy("asarray")(values, std::string(name_of(*dtype)));
+  if (kind != "O" || !dtype) return array;
+  for (const nb::handle each : array.attr("flat"))
+    if (!PyLong_Check(each.ptr())) return array;
+  return array.attr("astype")(whole ? std::string(name_of(*dtype)) : std::string("float64"));
 }
 
 // Lists and scalars: what Python wrote as a plain number has the default dtype.
@@ -114,89 +134,15 @@ Tensor from_values(nb::handle object, std::optional<DType> dtype, Integers integ
   } catch (nb::python_error& e) {
     throw DTypeError(fmt::format("[tensor] the values form no array: {}; give rows of one length", e.what()));
   }
+  array = of_large_integers(object, std::move(array), dtype);
   const auto name = nb::cast<std::string>(array.attr("dtype").attr("name"));
-  if (!dtype && name == "float64") dtype = float32;
+  if (!dtype && (name == "float64" || (name == "uint64" && integers == Integers::to_float32))) dtype = float32;
   return from_array(array, dtype, integers);
 }
 
-constexpr nb::dlpack::dtype dlpack_dtype(DType dtype) {
-  using Code = nb::dlpack::dtype_code;
-  const auto bits = static_cast<std::uint8_t>(8 * size_of(dtype));
-  auto code = Code::Float;
-  if (dtype == bfloat16) code = Code::Bfloat;
-  if (dtype == int64 || dtype == int32) code = Code::Int;
-  if (dtype == uint8) code = Code::UInt;
-  if (dtype == boolean) code = Code::Bool;
-  return {static_cast<std::uint8_t>(code), bits, 1};
-}
-
-DType dtype_of_dlpack(nb::dlpack::dtype dtype) {
-  for (std::size_t i = 0; i < dtype_count; ++i)
-    if (const auto own = static_cast<DType>(i); dtype == dlpack_dtype(own)) return own;
-  throw DTypeError(fmt::format("[from_dlpack] code {} with {} bits is no dtype of a tensor", dtype.code, dtype.bits));
-}
-
-// A view outside: it holds the memory, not the tensor. Of values that a graph may hold, writes are looked for.
-struct OpenView {
-  Ref<Storage> storage;
-  bool watched;
-  OpenView(Ref<Storage> memory, bool watch) : storage(std::move(memory)), watched(watch) {
-    if (watched) storage->open_view();
-  }
-  ~OpenView() {
-    if (watched) storage->close_view();
-  }
-  OpenView(const OpenView&) = delete;
-  OpenView& operator=(const OpenView&) = delete;
-};
-
-template <class Framework>
-nb::object view_of(const Tensor& value, bool watched = true) {
-  std::array<std::size_t, static_cast<std::size_t>(Shape::max_rank)> sizes{};
-  for (std::int64_t i = 0; i < value.rank(); ++i)
-    sizes[static_cast<std::size_t>(i)] = static_cast<std::size_t>(value.shape()[i]);
-  void* data = value.escape();
-  const nb::capsule owner(new OpenView(value.body()->storage, watched),
-                          [](void* p) noexcept { delete static_cast<OpenView*>(p); });
-  return nb::cast(nb::ndarray<Framework, nb::device::cpu>(data, static_cast<std::size_t>(value.rank()), sizes.data(),
-                                                          owner, nullptr, dlpack_dtype(value.dtype())),
-                  nb::rv_policy::reference);
-}
-
-Tensor from_dlpack(nb::handle object) {
-  if (is_tensor(object)) return tensor_in(object).detach();
-  using Array = nb::ndarray<nb::device::cpu>;
-  auto array = std::make_unique<Array>();
-  if (!nb::try_cast(object, *array))
-    throw DTypeError("[from_dlpack] the object gives no writable array in this machine's memory by DLPack");
-  Shape shape;
-  std::vector<std::int64_t> strides;
-  for (std::size_t i = 0; i < array->ndim(); ++i) {
-    shape.push_back(static_cast<std::int64_t>(array->shape(i)));
-    strides.push_back(array->stride(i));
-  }
-  const Spec spec{dtype_of_dlpack(array->dtype()), shape};
-  Array* held = array.release();
-  Tensor shared = Tensor::borrow(held->data(), spec, strides, [held] {
-    if (!nb::is_alive()) return;
-    const nb::gil_scoped_acquire acquire;
-    delete held;
-  });
-  shared.body()->storage->watch_always();
-  return shared;
-}
-
-nb::object to_dlpack(nb::handle self, const nb::kwargs& options) {
-  const Tensor& value = tensor_in(self);
-  if (value.requires_grad()) {
-    PyErr_SetString(PyExc_BufferError,
-                    "[dlpack] the receiver would not see that this tensor requires gradients; detach() it first");
-    throw nb::python_error();
-  }
-  return view_of<nb::array_api>(value).attr("__dlpack__")(**options);
-}
-
 }  // namespace
+
+nb::object numpy(const char* name) { return nb::module_::import_("numpy").attr(name); }
 
 std::string text_of(nb::handle object) {
   const nb::object text = nb::steal(PyObject_Str(object.ptr()));
@@ -215,8 +161,17 @@ Tensor as_tensor(nb::handle object, std::optional<DType> dtype, Integers integer
   return from_array(object, dtype, integers);
 }
 
+Tensor as_targets(TensorLike like) {
+  try {
+    return as_tensor(like.object, {}, Integers::stay);
+  } catch (nb::python_error& e) {
+    if (!e.matches(PyExc_OverflowError)) throw;
+    throw ShapeError(fmt::format("[labels] {}; labels and ids are out of range", e.what()));
+  }
+}
+
 Tensor as_labels(TensorLike like) {
-  Tensor labels = as_tensor(like.object, {}, Integers::stay);
+  Tensor labels = as_targets(like);
   if (!is_floating(labels.dtype())) return labels;
   const NoGrad no_grad;
   Tensor whole = cast(labels, int64);
@@ -226,28 +181,6 @@ Tensor as_labels(TensorLike like) {
       throw ShapeError(
           fmt::format("[labels] value {} at place {}; labels and ids must be whole numbers", before[i], i));
   return whole;
-}
-
-bool is_number(nb::handle object) noexcept {
-  PyObject* o = object.ptr();
-  if (PyFloat_Check(o) || PyLong_Check(o)) return true;
-  if (PyList_Check(o) || PyTuple_Check(o) || PyType_Check(o) || is_tensor(object)) return false;
-  static PyObject* const scalar = numpy("generic").release().ptr();
-  return PyObject_IsInstance(o, scalar) == 1 && PyNumber_Check(o) && !PyComplex_Check(o);
-}
-
-double number_in(nb::handle object) {
-  const double value = PyFloat_AsDouble(object.ptr());
-  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
-  return value;
-}
-
-Tensor weak_scalar(nb::handle number, DType other) {
-  const double value = number_in(number);
-  if (is_floating(other)) return Tensor::scalar(value, other);
-  if (PyFloat_Check(number.ptr()) || value != std::trunc(value)) return Tensor::scalar(value, float64);
-  const Tensor whole = as_tensor(number, int64, Integers::stay);
-  return other == boolean ? whole : cast(whole, other);
 }
 
 std::optional<DType> dtype_in(DTypeLike like) {
@@ -261,63 +194,6 @@ std::optional<DType> dtype_in(DTypeLike like) {
     throw DTypeError(fmt::format("[dtype] {} names no dtype", nb::cast<std::string>(nb::repr(object))));
   }
   return dtype_of(nb::cast<std::string>(name));
-}
-
-Shape shape_in(nb::handle object) {
-  Shape shape;
-  if (PyIndex_Check(object.ptr())) {
-    shape.push_back(nb::cast<std::int64_t>(object.attr("__index__")()));
-    return shape;
-  }
-  for (const nb::handle size : object) shape.push_back(nb::cast<std::int64_t>(size.attr("__index__")()));
-  return shape;
-}
-
-Shape shape_in(const nb::args& sizes) {
-  if (sizes.size() == 1) return shape_in(nb::handle(sizes[0]));
-  return shape_in(nb::handle(sizes));
-}
-
-Axes axes_in(nb::handle object) {
-  Axes axes;
-  if (object.is_none()) return axes;
-  if (PyIndex_Check(object.ptr())) {
-    axes.push_back(nb::cast<std::int64_t>(object.attr("__index__")()));
-    return axes;
-  }
-  for (const nb::handle axis : object) axes.push_back(nb::cast<std::int64_t>(axis.attr("__index__")()));
-  return axes;
-}
-
-nb::object live_array(const Tensor& value) {
-  if (value.dtype() == bfloat16)
-    throw DTypeError("[numpy] NumPy has no bfloat16; use numpy(), which gives a float32 copy, or astype() first");
-  return view_of<nb::numpy>(value);
-}
-
-nb::object gradient_array(const Tensor& gradient) {
-  return gradient.dtype() == bfloat16 ? array_copy(gradient) : view_of<nb::numpy>(gradient, false);
-}
-
-nb::object array_copy(const Tensor& value) {
-  const NoGrad no_grad;
-  const Tensor own = value.dtype() == bfloat16 ? cast(value, float32) : value.copy();
-  return view_of<nb::numpy>(own, false);
-}
-
-void bind_convert(nb::module_& m, nb::class_<PyTensor>& tensor) {
-  m.def(
-      "from_dlpack", [](nb::handle object) { return wrap(from_dlpack(object)); }, "object"_a,
-      nb::sig("def from_dlpack(object: object) -> Tensor"),
-      "A tensor over the memory of anything with __dlpack__, shared when it is contiguous.");
-  tensor
-      .def(
-          "__dlpack__", [](nb::handle self, const nb::kwargs& options) { return to_dlpack(self, options); },
-          nb::sig("def __dlpack__(self, **options: typing.Any) -> object"),
-          "The values for another library, shared; BufferError on a tensor that requires gradients.")
-      .def(
-          "__dlpack_device__", [](nb::handle) { return nb::make_tuple(1, 0); },
-          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): this machine's memory.");
 }
 
 }  // namespace everyo::python

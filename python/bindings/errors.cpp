@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <array>
+#include <new>
 
 #include "common.h"
 
@@ -30,6 +33,8 @@ void translate(const std::exception_ptr& error, void*) {
     std::rethrow_exception(error);
   } catch (const Error& e) {
     PyErr_SetString(exception_of(e.kind()), e.what());
+  } catch (const std::bad_cast&) {
+    PyErr_SetString(PyExc_TypeError, "[arguments] a value is of another kind than the function takes");
   }
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "common.h"
@@ -8,8 +9,6 @@
 // x[key] as NumPy defines it, in ops of the library, so that gradients flow. Index arrays are prepared by NumPy.
 namespace everyo::python {
 namespace {
-
-nb::object numpy(const char* name) { return nb::module_::import_("numpy").attr(name); }
 
 // Of NumPy's truth values, which are no Python bools.
 bool is_true(nb::handle value) { return PyObject_IsTrue(value.ptr()) == 1; }
@@ -22,11 +21,17 @@ bool is_integer(nb::handle item) {
   return PyIndex_Check(item.ptr()) && !PyBool_Check(item.ptr()) && !is_tensor(item) && !nb::hasattr(item, "ndim");
 }
 
-std::int64_t integer_in(nb::handle item) { return nb::cast<std::int64_t>(item.attr("__index__")()); }
+std::int64_t integer_in(nb::handle item) { return whole_in(item, "index"); }
 
 std::optional<std::int64_t> bound_in(nb::handle bound) {
   if (bound.is_none()) return {};
-  return integer_in(bound);
+  // As Python: a bound may be of any size. No axis is as long as these.
+  constexpr std::int64_t far = std::int64_t{1} << 60;
+  const nb::object index = nb::steal(PyNumber_Index(bound.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  int beyond = 0;
+  const std::int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &beyond);
+  return beyond != 0 ? beyond * far : std::clamp(value, -far, far);
 }
 
 Slice slice_in(nb::handle item) {
@@ -46,6 +51,8 @@ struct Axis {
 nb::object index_array(const Tensor& x, nb::handle item) {
   nb::object array = is_tensor(item) ? live_array(tensor_in(item)) : numpy("asarray")(item);
   const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
+  if (kind == "u" && is_true(numpy("any")(numpy("greater")(array, std::numeric_limits<std::int64_t>::max()))))
+    refuse(x, "an index out of range, beyond 64 bits,");
   if (kind == "b" || kind == "i" || kind == "u") return array;
   if (nb::cast<std::int64_t>(array.attr("size")) == 0) return array.attr("astype")("int64");
   refuse(x, fmt::format("indices of dtype {}; they must be integers or truth values,", text_of(array.attr("dtype"))));
@@ -58,10 +65,19 @@ std::int64_t used_axes(nb::handle item, nb::handle array) {
   return nb::cast<std::int64_t>(array.attr("ndim"));
 }
 
+// A single truth value: a new axis, of which all or nothing is chosen.
+void add_truth(nb::handle truth, std::vector<Axis>& axes) {
+  Axis axis;
+  axis.added = true;
+  axis.array = numpy("zeros")(is_true(truth) ? 1 : 0, "int64");
+  axes.push_back(std::move(axis));
+}
+
 void add_mask(const Tensor& x, nb::handle mask, std::int64_t first, std::vector<Axis>& axes) {
   const Shape shape = shape_in(nb::handle(mask.attr("shape")));
   for (std::int64_t i = 0; i < shape.rank(); ++i)
-    if (shape[i] != x.shape()[first + i]) refuse(x, fmt::format("a mask of shape {}", to_string(shape)));
+    if (shape[i] != x.shape()[first + i] && shape[i] != 0)  // as NumPy: 0 chooses none of any axis
+      refuse(x, fmt::format("a mask of shape {}", to_string(shape)));
   for (const nb::handle places : numpy("nonzero")(mask)) {
     Axis axis;
     axis.array = nb::borrow(places);
@@ -106,8 +122,10 @@ std::vector<Axis> axes_of(const Tensor& x, nb::handle key) {
     } else if (!arrays[i].is_valid()) {
       axis.at = integer_in(item);
     } else if (nb::cast<std::string>(arrays[i].attr("dtype").attr("kind")) == "b") {
-      if (width == 0) refuse(x, "a single truth value");
-      add_mask(x, arrays[i], next, axes);
+      if (width == 0)
+        add_truth(arrays[i], axes);
+      else
+        add_mask(x, arrays[i], next, axes);
       next += width;
       continue;
     } else {

@@ -10,7 +10,7 @@ namespace {
 
 Activation activation_in(nb::handle name) {
   if (name.is_none()) return Activation::none;
-  const auto word = nb::cast<std::string>(name);
+  const std::string word = word_in(name, "activation");
   if (word == "relu") return Activation::relu;
   if (word == "sigmoid") return Activation::sigmoid;
   if (word == "tanh") return Activation::tanh;
@@ -21,15 +21,15 @@ Activation activation_in(nb::handle name) {
 
 // A whole number, or a pair of them.
 Size2D size_in(const char* what, nb::handle size) {
-  const Axes sizes = axes_in(size);
+  const Axes sizes = wholes_in(size, what);
   if (sizes.size() == 1) return {sizes[0]};
   if (sizes.size() == 2) return {sizes[0], sizes[1]};
   throw ShapeError(fmt::format("[{}] {} sizes; give one, or a pair", what, sizes.size()));
 }
 
 Padding padding_in(nb::handle padding) {
-  if (PyUnicode_Check(padding.ptr())) return {nb::cast<std::string_view>(padding)};
-  if (PyIndex_Check(padding.ptr())) return {nb::cast<std::int64_t>(padding.attr("__index__")())};
+  if (PyUnicode_Check(padding.ptr())) return {std::string_view(word_in(padding, "padding"))};
+  if (PyIndex_Check(padding.ptr())) return {whole_in(padding, "padding")};
   throw ShapeError(fmt::format("[padding] Unknown padding {}; give 'valid', 'same' or one number of cells",
                                nb::cast<std::string>(nb::repr(padding))));
 }
@@ -43,12 +43,12 @@ void bind_images(nb::module_& m) {
   m.def(
       "conv2d",
       [](TensorLike x, TensorLike weight, TensorLike bias, nb::handle stride, nb::handle padding, nb::handle dilation,
-         std::int64_t groups, nb::handle activation) {
+         nb::handle groups, nb::handle activation) {
         const Tensor image = as_tensor(x), kernel = as_tensor(weight), offset = as_tensor_or_none(bias);
         const Conv2dOptions options{.stride = size_in("conv2d", stride),
                                     .padding = padding_in(padding),
                                     .dilation = size_in("conv2d", dilation),
-                                    .groups = groups,
+                                    .groups = whole_in(groups, "groups"),
                                     .activation = activation_in(activation)};
         const nb::gil_scoped_release release;
         return PyTensor{conv2d(image, kernel, offset, options)};
@@ -157,9 +157,9 @@ void bind_norms(nb::module_& m) {
       "x [.., D] by the mean and variance of each D, the trailing axes normalized_shape.");
   m.def(
       "group_norm",
-      [](TensorLike x, std::int64_t groups, TensorLike weight, TensorLike bias, double eps, nb::handle activation) {
-        return wrap(group_norm(as_tensor(x), groups, as_tensor_or_none(weight), as_tensor_or_none(bias),
-                               {.eps = eps, .activation = activation_in(activation)}));
+      [](TensorLike x, nb::handle groups, TensorLike weight, TensorLike bias, double eps, nb::handle activation) {
+        return wrap(group_norm(as_tensor(x), whole_in(groups, "groups"), as_tensor_or_none(weight),
+                               as_tensor_or_none(bias), {.eps = eps, .activation = activation_in(activation)}));
       },
       "x"_a, "groups"_a, "weight"_a = nb::none(), "bias"_a = nb::none(), nb::kw_only(), "eps"_a = 1e-5,
       "activation"_a = nb::none(),
@@ -207,15 +207,18 @@ void bind_losses(nb::module_& m) {
   bind_loss(m, "binary_cross_entropy_with_logits", bce_with_logits_loss, "Of logits; stable at any size.");
   m.def(
       "cross_entropy",
-      [](TensorLike prediction, TensorLike target, std::string_view reduction, std::optional<std::int64_t> ignore) {
+      [](TensorLike prediction, TensorLike target, std::string_view reduction, nb::handle ignore) {
         const Tensor logits = as_tensor(prediction);
-        Tensor targets = as_tensor(target.object, {}, Integers::stay);
+        Tensor targets = as_targets(target);
         // [N] and [N, 1] are class numbers, whatever their dtype; so are whole rows of integers.
         const bool numbers = targets.rank() == 1 || (targets.rank() == 2 && targets.shape()[1] == 1 &&
                                                      logits.rank() == 2 && logits.shape()[1] != 1);
         if (numbers) targets = as_labels(target);
         if (!numbers && !is_floating(targets.dtype())) targets = cast(targets, float32);
-        return wrap(cross_entropy(logits, targets, {.reduction = reduction_of(reduction), .ignore_index = ignore}));
+        return wrap(cross_entropy(
+            logits, targets,
+            {.reduction = reduction_of(reduction),
+             .ignore_index = ignore.is_none() ? std::optional<std::int64_t>() : whole_in(ignore, "ignore_index")}));
       },
       "prediction"_a, "target"_a, "reduction"_a = "mean", nb::kw_only(), "ignore_index"_a = nb::none(),
       nb::sig("def cross_entropy(prediction: TensorLike, target: TensorLike, reduction: str = 'mean', *, "
@@ -223,16 +226,14 @@ void bind_losses(nb::module_& m) {
       "Of logits [N, K] and classes [N] or [N, 1], or soft labels [N, K].");
   m.def(
       "accuracy",
-      [](TensorLike prediction, TensorLike target) {
-        return accuracy(as_tensor(prediction.object, {}, Integers::stay), as_tensor(target.object, {}, Integers::stay));
-      },
+      [](TensorLike prediction, TensorLike target) { return accuracy(as_targets(prediction), as_targets(target)); },
       "prediction"_a, "target"_a, nb::sig("def accuracy(prediction: TensorLike, target: TensorLike) -> float"),
       "Fraction of rows whose class is right; each side scores [N, K] or class numbers [N] or [N, 1].");
   m.def(
       "confusion_matrix",
-      [](TensorLike prediction, TensorLike target, std::int64_t classes) {
-        return array_copy(confusion_matrix(as_tensor(prediction.object, {}, Integers::stay),
-                                           as_tensor(target.object, {}, Integers::stay), classes));
+      [](TensorLike prediction, TensorLike target, nb::handle classes) {
+        return array_copy(
+            confusion_matrix(as_targets(prediction), as_targets(target), whole_in(classes, "num_classes")));
       },
       "prediction"_a, "target"_a, "num_classes"_a,
       nb::sig("def confusion_matrix(prediction: TensorLike, target: TensorLike, num_classes: int) -> "

@@ -12,12 +12,7 @@ Tensor initialised(const Initializer& fill, nb::handle shape, nb::handle seed, D
   const NoGrad no_grad;
   const Scoped<&Context::category> category(MemoryCategory::parameter);
   const Tensor values = Tensor::empty(shape_in(shape), dtype_in(dtype).value_or(float32));
-  std::uint64_t number = 0;
-  if (seed.is_none())
-    number = generator_in(seed).next_uint64();
-  else
-    number = nb::cast<std::uint64_t>(seed.attr("__index__")());
-  fill(values, number);
+  draw_with(seed, [&](Generator& generator) { fill(values, generator); });
   return values;
 }
 
@@ -71,7 +66,7 @@ void bind_nn(nb::module_& m) {
         return wrap(initialised(Initializer(name), shape, seed, dtype));
       },
       "name"_a, "shape"_a, "seed"_a = nb::none(), "dtype"_a = nb::none(),
-      nb::sig("def initialise(name: str, shape: collections.abc.Sequence[int], seed: typing.Optional[int] = None, "
+      nb::sig("def initialise(name: str, shape: collections.abc.Sequence[int], seed: typing.Any = None, "
               "dtype: DTypeLike = None) -> Tensor"),
       "First values by an initializer's name: xavier_, glorot_, he_ or kaiming_ with uniform or normal; zeros, ones, "
       "uniform (+-0.05), normal (deviation 0.05). Draws are numpy.random.default_rng(seed)'s, rounded once.");
@@ -83,7 +78,7 @@ void bind_nn(nb::module_& m) {
         },
         "shape"_a, "seed"_a = nb::none(), "gain"_a = 1.0, "dtype"_a = nb::none(),
         nb::sig((std::string("def ") + name +
-                 "(shape: collections.abc.Sequence[int], seed: typing.Optional[int] = None, gain: float = 1.0, "
+                 "(shape: collections.abc.Sequence[int], seed: typing.Any = None, gain: float = 1.0, "
                  "dtype: DTypeLike = None) -> Tensor")
                     .c_str()),
         "First values of a weight; draws as initialise().");
@@ -98,7 +93,7 @@ void bind_nn(nb::module_& m) {
         return wrap(initialised(init::uniform(low, high), shape, seed, dtype));
       },
       "shape"_a, "seed"_a = nb::none(), "low"_a = -0.05, "high"_a = 0.05, "dtype"_a = nb::none(),
-      nb::sig("def uniform_init(shape: collections.abc.Sequence[int], seed: typing.Optional[int] = None, "
+      nb::sig("def uniform_init(shape: collections.abc.Sequence[int], seed: typing.Any = None, "
               "low: float = -0.05, high: float = 0.05, dtype: DTypeLike = None) -> Tensor"),
       "Uniform in [low, high).");
   m.def(
@@ -107,7 +102,7 @@ void bind_nn(nb::module_& m) {
         return wrap(initialised(init::normal(deviation, mean), shape, seed, dtype));
       },
       "shape"_a, "seed"_a = nb::none(), "std"_a = 0.05, "mean"_a = 0.0, "dtype"_a = nb::none(),
-      nb::sig("def normal_init(shape: collections.abc.Sequence[int], seed: typing.Optional[int] = None, "
+      nb::sig("def normal_init(shape: collections.abc.Sequence[int], seed: typing.Any = None, "
               "std: float = 0.05, mean: float = 0.0, dtype: DTypeLike = None) -> Tensor"),
       "Normal with a deviation.");
 

@@ -5,7 +5,7 @@
 
 #include "common.h"
 
-// Ops of one tensor, reductions, shapes, and creation: each is a function, many also a method.
+// Ops of one tensor, reductions, and shapes: each is a function, many also a method.
 namespace everyo::python {
 namespace {
 
@@ -22,11 +22,17 @@ struct Named {
   const char* text;
   bool method;
 };
+// Whole numbers stay whole.
+Tensor absolute(const Tensor& x) {
+  if (x.dtype() == uint8 || x.dtype() == boolean) return x.copy();
+  return is_floating(x.dtype()) ? abs(x) : maximum(x, negative(x));
+}
+
 constexpr std::array<Named, 9> elementwise{{
     {"exp", exp, "e ** a.", true},
     {"log", log, "Natural logarithm.", true},
     {"sqrt", sqrt, "Square root; the gradient's denominator is at least 1e-12.", true},
-    {"abs", abs, "Absolute value; gradient 0 at 0.", true},
+    {"abs", absolute, "Absolute value; gradient 0 at 0.", true},
     {"relu", relu, "max(a, 0); gradient 0 at 0.", false},
     {"sigmoid", sigmoid, "1 / (1 + exp(-a)).", false},
     {"tanh", tanh, "Hyperbolic tangent.", false},
@@ -46,6 +52,8 @@ constexpr std::array<NamedReduction, 5> reductions{{
     {"variance", variance, "Population variance over axes."},
 }};
 
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
 Tensor reduce(Reduction1 op, const Tensor& x, nb::handle axis, bool keepdims) {
   const Axes axes = axes_in(axis);
   if (!axis.is_none() && axes.empty()) return x;  // as NumPy: no axis is reduced
@@ -56,14 +64,44 @@ nb::object arg_extreme(const Tensor& x, nb::handle axis, bool largest) {
   const NoGrad no_grad;
   Tensor keys = largest ? x : negative(x.dtype() == uint8 || x.dtype() == boolean ? cast(x, int64) : x);
   if (largest && x.dtype() == boolean) keys = cast(x, uint8);
-  const Tensor places = axis.is_none() ? argmax(flatten(keys)) : argmax(keys, axes_in(axis).at(0));
+  const Tensor places = axis.is_none() ? argmax(flatten(keys)) : argmax(keys, whole_in(axis, "axis"));
   return array_copy(places).attr("__getitem__")(nb::tuple());
+}
+
+// -1 stands for one size, so sizes are no Shape yet.
+Tensor reshaped(const Tensor& x, nb::handle sizes) {
+  Axes wanted;
+  try {
+    wanted = wholes_in(sizes, "shape");
+  } catch (const ShapeError& beyond) {
+    throw ShapeError(fmt::format("[reshape] Cannot reshape {}: {}", to_string(x.shape()), beyond.what()));
+  }
+  return reshape(x, wanted);
 }
 
 Tensor transposed(const Tensor& x, nb::handle axes) { return transpose(x, axes_in(axes)); }
 
+// Whole numbers between whole bounds stay whole.
+Tensor clipped_whole(const Tensor& x, nb::handle low, nb::handle high) {
+  if (!low.is_none() && !high.is_none()) (void)clip(Tensor::scalar(0), number_in(low), number_in(high));  // checks
+  Tensor y = x;
+  // A bound that no value of the dtype reaches does nothing.
+  const auto bound = [&](nb::handle number, bool below) {
+    if (number.is_none()) return;
+    const Tensor end = cast(compared_scalar(number, x.dtype()), float64);
+    const Tensor far = cast(Tensor::scalar(below ? -infinity : infinity, float64), x.dtype());
+    const Tensor idle = below ? less_equal(end, far) : greater_equal(end, far);
+    if (idle.item() != 0) return;
+    y = below ? maximum(y, weak_scalar(number, x.dtype())) : minimum(y, weak_scalar(number, x.dtype()));
+  };
+  bound(low, true);
+  bound(high, false);
+  return y.body() == x.body() ? x.copy() : y;
+}
+
 Tensor clipped(const Tensor& x, nb::handle low, nb::handle high) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const auto whole = [](nb::handle number) { return number.is_none() || is_whole(number); };
+  if (!is_floating(x.dtype()) && x.dtype() != boolean && whole(low) && whole(high)) return clipped_whole(x, low, high);
   const double from = low.is_none() ? -infinity : number_in(low), to = high.is_none() ? infinity : number_in(high);
   return without_gil(x.size(), [&] { return clip(x, from, to); });
 }
@@ -72,12 +110,6 @@ std::vector<Tensor> tensors_in(nb::handle list) {
   std::vector<Tensor> tensors;
   for (const nb::handle each : list) tensors.push_back(as_tensor(each));
   return tensors;
-}
-
-Tensor made(Tensor value, nb::handle device, bool requires_grad) {
-  check_device(device);
-  if (requires_grad) value.set_requires_grad();
-  return value;
 }
 
 // Every place of `indices` with itself as index, but for one axis, whose index is the value there.
@@ -107,13 +139,13 @@ void bind_unary(nb::module_& m, nb::class_<PyTensor>& tensor) {
   constexpr const char* clip_text = "Into [low, high], None for no bound; the gradient passes on the closed interval.";
   m.def(
       "clip", [](TensorLike a, nb::handle low, nb::handle high) { return wrap(clipped(as_tensor(a), low, high)); },
-      "a"_a, "low"_a, "high"_a,
+      "a"_a, "low"_a.none(), "high"_a.none(),
       nb::sig("def clip(a: TensorLike, low: typing.Optional[float], high: typing.Optional[float]) -> Tensor"),
       clip_text);
   tensor.def(
       "clip", [](const PyTensor& t, nb::handle low, nb::handle high) { return wrap(clipped(t.value, low, high)); },
-      "low"_a, "high"_a, nb::sig("def clip(self, low: typing.Optional[float], high: typing.Optional[float]) -> Tensor"),
-      clip_text);
+      "low"_a.none(), "high"_a.none(),
+      nb::sig("def clip(self, low: typing.Optional[float], high: typing.Optional[float]) -> Tensor"), clip_text);
   m.def(
       "where",
       [](TensorLike condition, nb::handle a, nb::handle b) {
@@ -159,9 +191,10 @@ void bind_reductions(nb::module_& m, nb::class_<PyTensor>& tensor) {
   const auto along = [&](const char* name, Tensor (*op)(const Tensor&, std::int64_t), const char* text) {
     m.def(
         name,
-        [op](TensorLike a, std::int64_t axis) {
+        [op](TensorLike a, nb::handle axis) {
           const Tensor x = as_tensor(a);
-          return wrap(without_gil(x.size(), [&] { return op(x, axis); }));
+          const std::int64_t at = whole_in(axis, "axis");
+          return wrap(without_gil(x.size(), [&] { return op(x, at); }));
         },
         "a"_a, "axis"_a = -1,
         nb::sig((std::string("def ") + name + "(a: TensorLike, axis: int = -1) -> Tensor").c_str()), text);
@@ -171,18 +204,14 @@ void bind_reductions(nb::module_& m, nb::class_<PyTensor>& tensor) {
 }
 
 void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
-  // -1 stands for one size, so sizes stay a list here.
-  const auto sizes_in = [](nb::handle sizes) { return axes_in(sizes); };
   m.def(
-      "reshape", [=](TensorLike a, nb::handle shape) { return wrap(reshape(as_tensor(a), sizes_in(shape))); }, "a"_a,
-      "shape"_a,
+      "reshape", [](TensorLike a, nb::handle shape) { return wrap(reshaped(as_tensor(a), shape)); }, "a"_a, "shape"_a,
       nb::sig("def reshape(a: TensorLike, shape: typing.Union[int, collections.abc.Sequence[int]]) -> Tensor"),
       "The same elements in another shape; one size may be -1.");
   tensor.def(
       "reshape",
-      [=](const PyTensor& t, const nb::args& shape) {
-        const bool one = shape.size() == 1;
-        return wrap(reshape(t.value, sizes_in(one ? nb::handle(shape[0]) : nb::handle(shape))));
+      [](const PyTensor& t, const nb::args& shape) {
+        return wrap(reshaped(t.value, shape.size() == 1 ? nb::handle(shape[0]) : nb::handle(shape)));
       },
       "shape"_a, nb::sig("def reshape(self, *shape: typing.Union[int, collections.abc.Sequence[int]]) -> Tensor"),
       "The same elements in another shape, reshape(2, 3) or reshape((2, 3)); one size may be -1.");
@@ -203,17 +232,21 @@ void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
       "T", [](const PyTensor& t) { return wrap(transpose(t.value)); }, nb::sig("def T(self) -> Tensor"),
       "The axes reversed.");
   m.def(
-      "flatten", [](TensorLike a, std::int64_t start) { return wrap(flatten(as_tensor(a), start)); }, "a"_a,
+      "flatten",
+      [](TensorLike a, nb::handle start) { return wrap(flatten(as_tensor(a), whole_in(start, "start_dim"))); }, "a"_a,
       "start_dim"_a = 0, nb::sig("def flatten(a: TensorLike, start_dim: int = 0) -> Tensor"),
       "Joins the axes from start_dim on.");
   tensor.def(
-      "flatten", [](const PyTensor& t, std::int64_t start) { return wrap(flatten(t.value, start)); }, "start_dim"_a = 0,
-      nb::sig("def flatten(self, start_dim: int = 0) -> Tensor"), "Joins the axes from start_dim on.");
+      "flatten",
+      [](const PyTensor& t, nb::handle start) { return wrap(flatten(t.value, whole_in(start, "start_dim"))); },
+      "start_dim"_a = 0, nb::sig("def flatten(self, start_dim: int = 0) -> Tensor"),
+      "Joins the axes from start_dim on.");
   m.def(
-      "squeeze", [](TensorLike a, std::int64_t axis) { return wrap(squeeze(as_tensor(a), axis)); }, "a"_a, "axis"_a,
-      nb::sig("def squeeze(a: TensorLike, axis: int) -> Tensor"), "Drops an axis of size 1.");
+      "squeeze", [](TensorLike a, nb::handle axis) { return wrap(squeeze(as_tensor(a), whole_in(axis, "axis"))); },
+      "a"_a, "axis"_a, nb::sig("def squeeze(a: TensorLike, axis: int) -> Tensor"), "Drops an axis of size 1.");
   m.def(
-      "expand_dims", [](TensorLike a, std::int64_t axis) { return wrap(expand_dims(as_tensor(a), axis)); }, "a"_a,
+      "expand_dims",
+      [](TensorLike a, nb::handle axis) { return wrap(expand_dims(as_tensor(a), whole_in(axis, "axis"))); }, "a"_a,
       "axis"_a, nb::sig("def expand_dims(a: TensorLike, axis: int) -> Tensor"), "Adds an axis of size 1.");
   m.def(
       "broadcast_to", [](TensorLike a, nb::handle shape) { return wrap(broadcast_to(as_tensor(a), shape_in(shape))); },
@@ -221,35 +254,40 @@ void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
       nb::sig("def broadcast_to(a: TensorLike, shape: typing.Union[int, collections.abc.Sequence[int]]) -> Tensor"),
       "Repeats axes of size 1 to a shape.");
   m.def(
-      "concatenate", [](nb::handle list, std::int64_t axis) { return wrap(concatenate(tensors_in(list), axis)); },
+      "concatenate",
+      [](nb::handle list, nb::handle axis) { return wrap(concatenate(tensors_in(list), whole_in(axis, "axis"))); },
       "tensors"_a, "axis"_a = 0,
       nb::sig("def concatenate(tensors: collections.abc.Sequence[TensorLike], axis: int = 0) -> Tensor"),
       "Joins tensors along an axis they have.");
   m.def(
-      "stack", [](nb::handle list, std::int64_t axis) { return wrap(stack(tensors_in(list), axis)); }, "tensors"_a,
-      "axis"_a = 0, nb::sig("def stack(tensors: collections.abc.Sequence[TensorLike], axis: int = 0) -> Tensor"),
+      "stack", [](nb::handle list, nb::handle axis) { return wrap(stack(tensors_in(list), whole_in(axis, "axis"))); },
+      "tensors"_a, "axis"_a = 0,
+      nb::sig("def stack(tensors: collections.abc.Sequence[TensorLike], axis: int = 0) -> Tensor"),
       "Joins tensors of one shape along a new axis.");
   m.def(
       "slice_", [](TensorLike a, nb::handle key) { return wrap(index(as_tensor(a), key)); }, "a"_a, "key"_a,
       nb::sig("def slice_(a: TensorLike, key: typing.Any) -> Tensor"), "a[key].");
   m.def(
       "take",
-      [](TensorLike a, TensorLike indices, std::int64_t axis) {
-        return wrap(take(as_tensor(a), as_labels(indices), axis));
+      [](TensorLike a, TensorLike indices, nb::handle axis) {
+        return wrap(take(as_tensor(a), as_labels(indices), whole_in(axis, "axis")));
       },
       "a"_a, "indices"_a, "axis"_a = 0,
       nb::sig("def take(a: TensorLike, indices: TensorLike, axis: int = 0) -> Tensor"),
       "Rows of a along an axis; indices' dimensions [..] stand in place of it. Gradients touch the rows used.");
   m.def(
       "gather",
-      [](TensorLike a, TensorLike indices, std::int64_t axis) { return wrap(gathered(as_tensor(a), indices, axis)); },
+      [](TensorLike a, TensorLike indices, nb::handle axis) {
+        return wrap(gathered(as_tensor(a), indices, whole_in(axis, "axis")));
+      },
       "a"_a, "indices"_a, "axis"_a, nb::sig("def gather(a: TensorLike, indices: TensorLike, axis: int) -> Tensor"),
       "a's elements at indices along an axis, as numpy.take_along_axis; elsewhere each place stays. indices [..] has "
       "a's dimensions; the result has its shape.");
   m.def(
       "one_hot",
-      [](TensorLike indices, std::int64_t classes, DTypeLike dtype) {
-        return wrap(one_hot(flatten(as_labels(indices)), classes, dtype_in(dtype).value_or(float32)));
+      [](TensorLike indices, nb::handle classes, DTypeLike dtype) {
+        return wrap(
+            one_hot(flatten(as_labels(indices)), whole_in(classes, "num_classes"), dtype_in(dtype).value_or(float32)));
       },
       "indices"_a, "num_classes"_a, nb::kw_only(), "dtype"_a = nb::none(),
       nb::sig("def one_hot(indices: TensorLike, num_classes: int, *, dtype: DTypeLike = None) -> Tensor"),
@@ -259,94 +297,12 @@ void bind_shapes(nb::module_& m, nb::class_<PyTensor>& tensor) {
       "a"_a, "dtype"_a, nb::sig("def cast(a: TensorLike, dtype: DTypeLike) -> Tensor"), "The values in another dtype.");
 }
 
-void bind_creation(nb::module_& m) {
-  constexpr const char* options =
-      "dtype: DTypeLike = None, device: typing.Any = 'cpu', requires_grad: bool = False) -> Tensor";
-  const auto filled = [&](const char* name, double value, const char* text) {
-    m.def(
-        name,
-        [value](const nb::args& shape, DTypeLike dtype, nb::handle device, bool requires_grad) {
-          return wrap(
-              made(Tensor::full(shape_in(shape), value, dtype_in(dtype).value_or(float32)), device, requires_grad));
-        },
-        "shape"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu", "requires_grad"_a = false,
-        nb::sig((std::string("def ") + name + "(*shape: typing.Union[int, collections.abc.Sequence[int]], " + options)
-                    .c_str()),
-        text);
-  };
-  filled("zeros", 0, "Zeros of a shape, zeros(2, 3) or zeros((2, 3)).");
-  filled("ones", 1, "Ones of a shape, ones(2, 3) or ones((2, 3)).");
-  m.def(
-      "full",
-      [](nb::handle shape, nb::handle value, DTypeLike dtype, nb::handle device, bool requires_grad) {
-        return wrap(made(Tensor::full(shape_in(shape), number_in(value), dtype_in(dtype).value_or(float32)), device,
-                         requires_grad));
-      },
-      "shape"_a, "value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu", "requires_grad"_a = false,
-      nb::sig(
-          (std::string("def full(shape: typing.Union[int, collections.abc.Sequence[int]], value: float, *, ") + options)
-              .c_str()),
-      "One value everywhere.");
-  const auto like = [&](const char* name, double value, const char* text) {
-    m.def(
-        name,
-        [value](TensorLike reference, DTypeLike dtype, bool requires_grad) {
-          const Tensor as = as_tensor(reference);
-          return wrap(
-              made(Tensor::full(as.shape(), value, dtype_in(dtype).value_or(as.dtype())), nb::none(), requires_grad));
-        },
-        "reference"_a, nb::kw_only(), "dtype"_a = nb::none(), "requires_grad"_a = false,
-        nb::sig((std::string("def ") + name +
-                 "(reference: TensorLike, *, dtype: DTypeLike = None, requires_grad: bool = False) -> Tensor")
-                    .c_str()),
-        text);
-  };
-  like("zeros_like", 0, "Zeros of another's shape and dtype.");
-  like("ones_like", 1, "Ones of another's shape and dtype.");
-  // Sequences are NumPy's to the bit.
-  const auto from_numpy = [](const char* function, const nb::tuple& arguments, DTypeLike dtype) {
-    const nb::object array = nb::module_::import_("numpy").attr(function)(*arguments);
-    return as_tensor(array, dtype_in(dtype).value_or(float32));
-  };
-  m.def(
-      "arange",
-      [=](nb::handle start, nb::handle stop, nb::handle step, DTypeLike dtype, nb::handle device, bool requires_grad) {
-        const nb::tuple range = stop.is_none() ? nb::make_tuple(0, start, step) : nb::make_tuple(start, stop, step);
-        return wrap(made(from_numpy("arange", range, dtype), device, requires_grad));
-      },
-      "start"_a, "stop"_a = nb::none(), "step"_a = 1.0, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu",
-      "requires_grad"_a = false,
-      nb::sig((std::string("def arange(start: float, stop: typing.Optional[float] = None, step: float = 1.0, *, ") +
-               options)
-                  .c_str()),
-      "start, start + step, .. below stop; from 0 with one argument.");
-  m.def(
-      "linspace",
-      [=](double start, double stop, std::int64_t num, DTypeLike dtype, nb::handle device, bool requires_grad) {
-        return wrap(made(from_numpy("linspace", nb::make_tuple(start, stop, num), dtype), device, requires_grad));
-      },
-      "start"_a, "stop"_a, "num"_a = 50, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu",
-      "requires_grad"_a = false,
-      nb::sig((std::string("def linspace(start: float, stop: float, num: int = 50, *, ") + options).c_str()),
-      "num values from start to stop, both included.");
-  m.def(
-      "eye",
-      [=](std::int64_t n, std::optional<std::int64_t> columns, DTypeLike dtype, nb::handle device, bool requires_grad) {
-        const nb::tuple sizes = nb::make_tuple(n, columns.value_or(n));
-        return wrap(made(from_numpy("eye", sizes, dtype), device, requires_grad));
-      },
-      "n"_a, "m"_a = nb::none(), nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu", "requires_grad"_a = false,
-      nb::sig((std::string("def eye(n: int, m: typing.Optional[int] = None, *, ") + options).c_str()),
-      "Ones on the diagonal, [n, m].");
-}
-
 }  // namespace
 
 void bind_ops(nb::module_& m, nb::class_<PyTensor>& tensor) {
   bind_unary(m, tensor);
   bind_reductions(m, tensor);
   bind_shapes(m, tensor);
-  bind_creation(m);
   const auto bind_product = [&](const char* name) {
     tensor.def(
         name,

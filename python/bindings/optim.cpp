@@ -74,11 +74,15 @@ nb::object python_of(const StateTree& tree) {
 StateTree tree_of(nb::handle value) {
   if (PyDict_Check(value.ptr())) {
     StateTree tree;
-    for (const auto [key, entry] : nb::borrow<nb::dict>(value)) tree[nb::cast<std::string>(key)] = tree_of(entry);
+    for (const auto [key, entry] : nb::borrow<nb::dict>(value)) {
+      if (!PyUnicode_Check(key.ptr()))
+        throw FileError(fmt::format("[state] a key is of type {}; keys are text", class_name(key)));
+      tree[word_in(key, "state")] = tree_of(entry);
+    }
     return tree;
   }
   if (PyBool_Check(value.ptr())) return {nb::cast<bool>(value)};
-  if (PyLong_Check(value.ptr())) return {nb::cast<std::int64_t>(value)};
+  if (PyLong_Check(value.ptr())) return {whole_in(value, "state")};
   if (PyFloat_Check(value.ptr())) return {nb::cast<double>(value)};
   if (PyUnicode_Check(value.ptr())) return {nb::cast<std::string>(value)};
   const Tensor tensor = as_tensor(value, {}, Integers::stay);

@@ -24,8 +24,38 @@ void append_words(nb::handle seed, std::vector<std::uint32_t>& words) {
   }
 }
 
-bool is_numpy_generator(nb::handle seed) {
-  return !PyIndex_Check(seed.ptr()) && nb::hasattr(seed, "bit_generator") && nb::hasattr(seed, "standard_normal");
+// What only NumPy knows to draw from, as its generator: one of its own, a SeedSequence, a sequence of integers. A seed
+// of another kind is refused. Undefined for those that the library draws from itself.
+nb::object numpy_generator(nb::handle seed) {
+  if (seed.is_none() || PyLong_Check(seed.ptr()) || nb::isinstance<Generator>(seed)) return {};
+  if (PyIndex_Check(seed.ptr()) && !PySequence_Check(seed.ptr())) return {};
+  try {
+    return numpy("random").attr("default_rng")(seed);
+  } catch (nb::python_error& e) {
+    if (!e.matches(PyExc_TypeError)) throw;
+    raise(PyExc_TypeError, fmt::format("[seed] a {} is no seed; give None, a whole number from 0 up or a sequence of "
+                                       "them, a SeedSequence or a Generator",
+                                       class_name(seed)));
+  }
+}
+
+// The state of a NumPy generator, copied. Throws TypeError unless its bits are PCG64's.
+GeneratorState state_of(nb::handle generator) {
+  const nb::object state = generator.attr("bit_generator").attr("state");
+  if (text_of(state["bit_generator"]) != "PCG64")
+    raise(PyExc_TypeError,
+          fmt::format("[seed] the generator's bits are those of {}; it must be a PCG64, as default_rng's",
+                      text_of(state["bit_generator"])));
+  const auto word = [&](const char* name, int shift) {
+    const nb::object part = (state["state"][name] >> nb::cast(shift)) & nb::cast(~std::uint64_t{0});
+    return nb::cast<std::uint64_t>(part);
+  };
+  return {word("state", 64),
+          word("state", 0),
+          word("inc", 64),
+          word("inc", 0),
+          nb::cast<int>(state["has_uint32"]) != 0,
+          nb::cast<std::uint32_t>(state["uinteger"])};
 }
 
 // Doubles drawn in row-major order, rounded once to the dtype.
@@ -57,16 +87,16 @@ Tensor finished(const Draw& draw, Tensor values) {
 }
 
 Tensor uniform_draw(const Shape& shape, nb::handle sizes, double low, double high, const Draw& draw) {
-  if (is_numpy_generator(draw.seed))
+  if (const nb::object generator = numpy_generator(draw.seed); generator.is_valid())
     return finished(draw,
-                    as_tensor(draw.seed.attr("uniform")(low, high, sizes), dtype_in(draw.dtype).value_or(float32)));
+                    as_tensor(generator.attr("uniform")(low, high, sizes), dtype_in(draw.dtype).value_or(float32)));
   Generator generator = generator_in(draw.seed);
   return finished(draw, drawn(shape, dtype_in(draw.dtype), [&](auto out) { generator.uniform(low, high, out); }));
 }
 Tensor normal_draw(const Shape& shape, nb::handle sizes, double mean, double deviation, const Draw& draw) {
-  if (is_numpy_generator(draw.seed))
+  if (const nb::object generator = numpy_generator(draw.seed); generator.is_valid())
     return finished(
-        draw, as_tensor(draw.seed.attr("normal")(mean, deviation, sizes), dtype_in(draw.dtype).value_or(float32)));
+        draw, as_tensor(generator.attr("normal")(mean, deviation, sizes), dtype_in(draw.dtype).value_or(float32)));
   Generator generator = generator_in(draw.seed);
   return finished(draw, drawn(shape, dtype_in(draw.dtype), [&](auto out) { generator.normal(mean, deviation, out); }));
 }
@@ -112,9 +142,10 @@ void bind_generator(nb::module_& m) {
           "Float64 normal draws.")
       .def(
           "integers",
-          [](Generator& g, std::int64_t low, std::optional<std::int64_t> high, nb::handle size) {
+          [](Generator& g, nb::handle low, nb::handle high, nb::handle size) {
             const Tensor values = Tensor::empty(size_in(size), int64);
-            g.integers(high ? low : 0, high.value_or(low), values.data<std::int64_t>());
+            const std::int64_t from = high.is_none() ? 0 : whole_in(low, "low");
+            g.integers(from, whole_in(high.is_none() ? low : high, "high"), values.data<std::int64_t>());
             return array_of(values, size);
           },
           "low"_a, "high"_a = nb::none(), "size"_a = nb::none(),
@@ -123,9 +154,10 @@ void bind_generator(nb::module_& m) {
           "Int64 draws of low..high-1, or 0..low-1.")
       .def(
           "permutation",
-          [](Generator& g, std::int64_t count) {
-            const std::vector<std::int64_t> order = g.permutation(count);
-            return array_copy(Tensor::from(std::span<const std::int64_t>(order), {count}));
+          [](Generator& g, nb::handle count) {
+            const Shape shape = shape_in(count);
+            const std::vector<std::int64_t> order = g.permutation(shape.elements());
+            return array_copy(Tensor::from(std::span<const std::int64_t>(order), {shape.elements()}));
           },
           "count"_a, nb::sig("def permutation(self, count: int) -> IntArray"), "0..count-1 in random order.")
       .def(
@@ -149,24 +181,45 @@ void bind_generator(nb::module_& m) {
 }  // namespace
 
 Generator generator_in(nb::handle seed) {
+  if (nb::isinstance<Generator>(seed)) return *nb::inst_ptr<Generator>(seed);
+  if (const nb::object generator = numpy_generator(seed); generator.is_valid()) return Generator(state_of(generator));
   std::vector<std::uint32_t> words;
   if (seed.is_none()) {
     std::random_device entropy;
     for (int i = 0; i < 4; ++i) words.push_back(entropy());
-  } else if (nb::isinstance<Generator>(seed)) {
-    return *nb::inst_ptr<Generator>(seed);
-  } else if (PyIndex_Check(seed.ptr())) {
-    append_words(seed, words);
-  } else if (PySequence_Check(seed.ptr()) && !PyUnicode_Check(seed.ptr())) {
-    for (const nb::handle each : seed) append_words(each, words);
   } else {
-    PyErr_SetString(PyExc_TypeError, "[seed] a seed is an int, a sequence of ints, a NumPy Generator or None");
-    throw nb::python_error();
+    append_words(seed, words);
   }
   return Generator(SeedSequence(words));
 }
 
+void draw_with(nb::handle seed, const std::function<void(Generator&)>& draw) {
+  Generator generator = generator_in(seed);
+  draw(generator);
+  if (!nb::hasattr(seed, "bit_generator")) return;
+  const GeneratorState& own = generator.state();
+  const auto both = [](std::uint64_t high, std::uint64_t low) {
+    return (nb::cast(high) << nb::cast(64)) | nb::cast(low);
+  };
+  const nb::object state = seed.attr("bit_generator").attr("state");
+  state["state"]["state"] = both(own.state_high, own.state_low);
+  state["state"]["inc"] = both(own.increment_high, own.increment_low);
+  state["has_uint32"] = own.has_uint32 ? 1 : 0;
+  state["uinteger"] = own.uinteger;
+  seed.attr("bit_generator").attr("state") = state;
+}
+
 void bind_random(nb::module_& m) {
+  m.def(
+      "seed_word",
+      [](nb::handle seed) {
+        std::uint64_t word = 0;
+        if (PyLong_Check(seed.ptr()) && nb::try_cast(seed, word)) return word;
+        draw_with(seed, [&](Generator& generator) { word = generator.next_uint64(); });
+        return word;
+      },
+      "seed"_a, nb::sig("def seed_word(seed: typing.Any) -> int"),
+      "A seed of 64 bits: an int that has no more itself, else a draw of its generator.");
   bind_generator(m);
   constexpr const char* options =
       "seed: typing.Any = None, dtype: DTypeLike = None, device: typing.Any = 'cpu', "

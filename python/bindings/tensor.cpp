@@ -17,7 +17,7 @@ Extras& extras_of(PyTensor& self) {
 
 void set_name(PyTensor& self, nb::handle name) {
   if (name.is_none() && !self.extras) return;
-  extras_of(self).name = name.is_none() ? std::string() : nb::cast<std::string>(name);
+  extras_of(self).name = name.is_none() ? std::string() : word_in(name, "name");
   // Errors and clipping name a slot by it.
   if (self.value.body()->leaf) self.value.body()->leaf->name = self.extras->name;
 }
@@ -133,6 +133,10 @@ nb::object item(const PyTensor& self) {
 // What makes an equal tensor elsewhere: dtype, sizes, bytes, and whether it requires gradients.
 nb::tuple pickled(const PyTensor& self) {
   const Tensor& value = self.value;
+  if (!value.is_leaf())
+    throw StateError(
+        "[copy] an op made the tensor, and a copy would not know it; only leaves are copied and pickled: detach() it",
+        ErrorKind::gradient);
   return nb::make_tuple(name_string(value.dtype()), shape_tuple(value.shape()),
                         nb::bytes(value.bytes(), value.spec().bytes()), value.requires_grad() && value.is_leaf(),
                         self.extras ? self.extras->name : std::string());
@@ -295,19 +299,13 @@ void bind_protocols(nb::class_<PyTensor>& tensor) {
           nb::sig("def __hash__(self) -> int"))
       .def("__len__",
            [](const PyTensor& t) {
-             if (t.value.rank() == 0) {
-               PyErr_SetString(PyExc_TypeError, "[len] a tensor of no dimensions has no length");
-               throw nb::python_error();
-             }
+             if (t.value.rank() == 0) raise(PyExc_TypeError, "[len] a tensor of no dimensions has no length");
              return static_cast<std::size_t>(t.value.shape()[0]);
            })
       .def(
           "__iter__",
           [](const PyTensor& t) {
-            if (t.value.rank() == 0) {
-              PyErr_SetString(PyExc_TypeError, "[iter] a tensor of no dimensions cannot be iterated over");
-              throw nb::python_error();
-            }
+            if (t.value.rank() == 0) raise(PyExc_TypeError, "[iter] a tensor of no dimensions cannot be iterated over");
             nb::list rows;
             for (std::int64_t i = 0; i < t.value.shape()[0]; ++i) rows.append(wrap(select(t.value, i)));
             return nb::steal(PyObject_GetIter(rows.ptr()));

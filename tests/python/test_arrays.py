@@ -153,6 +153,44 @@ def test_dlpack_does_not_lose_gradients():
         eo.from_dlpack([1, 2])
 
 
+class Producer:
+    """Gives the same capsule each time, which no producer may, or none."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **options):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+@pytest.mark.parametrize("options", [{}, {"max_version": (1, 0)}])
+def test_a_dlpack_capsule_is_used_once(options):
+    array = np.arange(3.0, dtype=np.float32)
+    capsule = array.__dlpack__(**options)
+    first = eo.from_dlpack(Producer(capsule))
+    assert "used_dltensor" in repr(capsule)
+    for again in (Producer(capsule), capsule, Producer(None), Producer(3)):
+        with pytest.raises(eo.EveryOError, match="dlpack"):
+            eo.from_dlpack(again)
+    del capsule
+    array[0] = 7
+    assert first.tolist() == [7, 1, 2]
+
+
+def test_a_producers_own_error_is_not_lost():
+    class Broken(Producer):
+        def __dlpack__(self, **options):
+            raise self.capsule
+
+    with pytest.raises(eo.EveryODTypeError, match="not today"):
+        eo.from_dlpack(Broken(BufferError("not today")))
+    with pytest.raises(ZeroDivisionError):
+        eo.from_dlpack(Broken(ZeroDivisionError()))
+
+
 def test_dlpack_with_pytorch():
     torch = pytest.importorskip("torch")
     for dtype in ("float32", "bfloat16", "float16", "int64"):

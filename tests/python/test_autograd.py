@@ -329,3 +329,49 @@ def test_many_steps_need_no_more_memory():
     after = _core.memory_report()
     assert after["total"]["now"] == before["total"]["now"]
     assert after["system_allocations"] == before["system_allocations"]
+
+
+@pytest.mark.parametrize("mode", [eo.no_grad, eo.enable_grad, lambda: eo.set_grad_enabled(False)])
+def test_a_mode_holds_while_a_generator_runs(mode):
+    seen = []
+
+    @mode()
+    def numbers(count):
+        """Some numbers."""
+        seen.append(autograd.is_grad_enabled())
+        try:
+            for i in range(count):
+                sent = yield i
+                seen.append((sent, autograd.is_grad_enabled()))
+        except KeyError:
+            yield "caught"
+        finally:
+            seen.append(autograd.is_grad_enabled())
+        return "end"
+
+    inside = mode is eo.enable_grad
+    with eo.set_grad_enabled(not inside):
+        running = numbers(2)
+        assert numbers.__doc__ == "Some numbers." and next(running) == 0 and autograd.is_grad_enabled() != inside
+        assert running.send("x") == 1 and autograd.is_grad_enabled() != inside
+        with pytest.raises(StopIteration, match="end"):
+            next(running)
+        assert seen == [inside, ("x", inside), (None, inside), inside]
+        thrown = numbers(2)
+        next(thrown)
+        assert thrown.throw(KeyError()) == "caught" and autograd.is_grad_enabled() != inside
+        thrown.close()
+        assert autograd.is_grad_enabled() != inside and seen[-2:] == [inside, inside]
+        assert list(numbers(3)) == [0, 1, 2]
+
+
+def test_modes_refuse_async_functions():
+    async def later():
+        pass
+
+    async def many():
+        yield 1
+
+    for function in (later, many):
+        with pytest.raises(TypeError, match="async"):
+            eo.no_grad()(function)

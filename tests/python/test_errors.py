@@ -1,5 +1,8 @@
 """Every exception class and message word that programs rely on."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -105,3 +108,29 @@ def test_optimizer_states_go_round():
     assert np.array_equal(trained(5)[0], trained(2, trained(3))[0])
     with pytest.raises(eo.EveryOError):
         _core.SGD([eo.ones(3, requires_grad=True)]).load(trained(1)[1])
+
+
+@pytest.mark.parametrize("index", ["9" * 5000, "99999999", "\u00b2", "1.5", "", "--1", "a"])
+def test_absurd_device_indices_are_invalid(index):
+    with pytest.raises(eo.EveryODeviceError, match="Invalid device string"):
+        eo.device(f"cuda:{index}")
+    with pytest.raises(eo.EveryODeviceError):
+        eo.Device("cuda", 1.5)
+
+
+AT_EXIT = """
+import threading, time, everyo as eo
+x, w = eo.ones(400, 400), eo.ones(400, 400, requires_grad=True)
+def work():
+    while True:
+        {work}
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("work", ["x @ x", "(x @ w).sum().backward()", "eo.optim.clip_grad_norm([w], 1.0); w.grad = w.data"])
+def test_threads_inside_the_library_do_not_abort_the_interpreters_end(work):
+    ended = subprocess.run([sys.executable, "-c", AT_EXIT.format(work=work)], capture_output=True, text=True)
+    assert ended.returncode == 0 and ended.stderr == ""

@@ -68,14 +68,41 @@ def test_defaults_are_he_uniform_and_zero_biases():
     ), "without a seed, from entropy"
 
 
-def test_seeds_are_64_bits():
+@pytest.mark.parametrize("seed", [0, 2**64, 2**200 + 1, np.int32(5), [1, 2**70], np.array([3, 4]), True])
+def test_seeds_are_all_that_numpy_takes(seed):
+    sequence = np.random.SeedSequence(7)
+    for given, same in ((seed, seed), (sequence, np.random.SeedSequence(7))):
+        wanted = np.random.default_rng(same).uniform(-1, 1, (3, 4)).astype(np.float32)
+        assert np.array_equal(nn.initialization.uniform_init((3, 4), low=-1, high=1, seed=given), wanted)
+        limit = np.sqrt(6 / 3)
+        wanted = np.random.default_rng(same).uniform(-limit, limit, (3, 4)).astype(np.float32)
+        assert np.array_equal(nn.Linear(3, 4, seed=given).weight.data, wanted)
+        wanted = np.random.default_rng(same).normal(0, np.sqrt(2 / 7), (3, 4)).astype(np.float32)
+        assert np.array_equal(nn.Linear(3, 4, initializer="xavier_normal", seed=given).weight.data, wanted)
+        assert np.array_equal(eo.rand(3, seed=given).data, np.random.default_rng(same).random(3).astype(np.float32))
+
+
+def test_a_generator_as_seed_moves_on():
+    ours, numpys = np.random.default_rng(1), np.random.default_rng(1)
+    for _ in range(2):
+        limit = np.sqrt(6 / 2)
+        wanted = numpys.uniform(-limit, limit, (2, 3)).astype(np.float32)
+        assert np.array_equal(nn.Linear(2, 3, seed=ours).weight.data, wanted)
+    assert ours.bit_generator.state == numpys.bit_generator.state
+    assert nn.Dropout(seed=ours).seed != nn.Dropout(seed=ours).seed
+
+
+def test_seeds_of_wrong_kinds_are_refused():
+    mersenne = np.random.Generator(np.random.MT19937(1))
     for make in (
         lambda seed: nn.Linear(2, 2, seed=seed),
         lambda seed: nn.Dropout(seed=seed),
         lambda seed: nn.initialization.he_normal((2, 2), seed=seed),
     ):
-        for seed in (-1, 2**64):
-            with pytest.raises(ValueError, match="seed"):
+        with pytest.raises(ValueError, match="negative"):
+            make(-1)
+        for seed in (1.5, "a", object(), mersenne):
+            with pytest.raises(TypeError, match="seed"):
                 make(seed)
 
 

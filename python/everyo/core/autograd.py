@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Optional, TypeVar, Union
 
@@ -45,6 +46,18 @@ class _GradScope:
 
     def __call__(self, function: _F) -> _F:
         mode = self._mode
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"[{type(self).__name__}] {function.__name__} is async, and its thread runs others while it waits; "
+                "use a with-block between the awaits"
+            )
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def running(*arguments: Any, **options: Any) -> Any:
+                return _run_in_mode(mode, function(*arguments, **options))
+
+            return running  # type: ignore[return-value]
 
         @functools.wraps(function)
         def inside(*arguments: Any, **options: Any) -> Any:
@@ -52,6 +65,25 @@ class _GradScope:
                 return function(*arguments, **options)
 
         return inside  # type: ignore[return-value]
+
+
+def _run_in_mode(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """A generator's values, with the mode set while it runs and not between."""
+    resume: Callable[[], Any] = functools.partial(next, generator)
+    try:
+        while True:
+            with _core.GradMode(mode):
+                value = resume()
+            try:
+                resume = functools.partial(generator.send, (yield value))
+            except GeneratorExit:
+                with _core.GradMode(mode):
+                    generator.close()
+                raise
+            except BaseException as error:
+                resume = functools.partial(generator.throw, error)
+    except StopIteration as end:
+        return end.value
 
 
 class no_grad(_GradScope):
@@ -75,13 +107,20 @@ class set_grad_enabled(_GradScope):
         super().__init__(bool(mode))
 
 
+def _checked(what: str, root: Any) -> Tensor:
+    if not isinstance(root, Tensor):
+        raise TypeError(f"[{what}] root is a {type(root).__name__}; it must be a Tensor")
+    return root
+
+
 def backward(root: Tensor, gradient: Any = None) -> None:
     """root.backward(gradient): adds gradients to every leaf that root was made from."""
-    root.backward(gradient)
+    _checked("backward", root).backward(gradient)
 
 
 def topological_order(root: Tensor) -> list[Node]:
     """The recorded ops behind root, consumers before what they consume."""
+    root = _checked("topological_order", root)
     if root.grad_node is None:
         return []
     waiting: dict[Node, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ class Device:
     index: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.index, int):
+            raise _core.EveryODeviceError(f"[device] index {self.index!r} is no whole number; devices count from 0")
         if self.type not in ("cpu", "cuda"):
             raise _core.EveryODeviceError(f"[device] Unknown device type '{self.type}'; use 'cpu' or 'cuda'")
         if self.index < 0:
@@ -43,8 +46,8 @@ CPU = Device()
 
 def _parsed(spec: str) -> Device:
     kind, colon, index = spec.strip().lower().partition(":")
-    if colon and not index.lstrip("-").isdigit():
-        raise _core.EveryODeviceError(f"[device] Invalid device string '{spec}'; write 'cpu', 'cuda' or 'cuda:0'")
+    if colon and not re.fullmatch("-?[0-9]{1,6}", index):
+        raise _core.EveryODeviceError(f"[device] Invalid device string {spec[:40]!r}; write 'cpu', 'cuda' or 'cuda:0'")
     if kind == "auto":
         return CPU
     return Device("cuda" if kind == "gpu" else kind, int(index) if colon else 0)

@@ -6,6 +6,7 @@ from typing import Any
 
 from everyo import _core
 from everyo._core import Tensor
+from everyo.core.checks import whole
 from everyo.nn.module import Module, register_module
 
 
@@ -52,7 +53,7 @@ class SiLU(Module):
 class _AlongAxis(Module):
     def __init__(self, axis: int = -1) -> None:
         super().__init__()
-        self.axis = axis
+        self.axis = whole(f"[{type(self).__name__}] axis", axis)
 
     def extra_repr(self) -> str:
         return f"axis={self.axis}"

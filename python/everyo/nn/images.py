@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import Any, SupportsIndex
 
 from everyo import _core
 from everyo._core import EveryOShapeError, Tensor
-from everyo.nn.initialization import InitializerLike, first_values
+from everyo.core.checks import whole
+from everyo.nn.initialization import InitializerLike, Seed, first_values
 from everyo.nn.layers import as_input
 from everyo.nn.module import Module, register_module
 from everyo.nn.parameter import Parameter
@@ -19,7 +18,10 @@ Padding = str | int
 
 def pair(what: str, value: Size) -> tuple[int, int]:
     """Two positive sizes from one or two. Raises EveryOShapeError "must be positive"."""
-    sizes = (int(value),) * 2 if isinstance(value, (int, np.integer)) else tuple(int(size) for size in value)
+    if isinstance(value, (tuple, list)):
+        sizes = tuple(whole(what, size) for size in value)
+    else:
+        sizes = (whole(what, value),) * 2
     if len(sizes) != 2 or min(sizes) <= 0:
         raise EveryOShapeError(f"{what} is {value}; it must be positive, one size or a pair")
     return sizes[0], sizes[1]
@@ -29,7 +31,7 @@ def checked_padding(what: str, padding: Padding) -> Padding:
     """ "valid", "same" or cells from 0 up. Raises EveryOShapeError "Unknown padding"."""
     if isinstance(padding, str) and padding.lower() in ("valid", "same"):
         return padding.lower()
-    if isinstance(padding, (int, np.integer)) and not isinstance(padding, bool) and padding >= 0:
+    if isinstance(padding, SupportsIndex) and not isinstance(padding, bool) and whole(f"[{what}] padding", padding) >= 0:
         return int(padding)
     raise EveryOShapeError(f'[{what}] Unknown padding {padding!r}; it must be "valid", "same" or a number of cells')
 
@@ -57,9 +59,11 @@ class Conv2D(Module):
         groups: int = 1,
         bias: bool = True,
         initializer: InitializerLike = "he_uniform",
-        seed: int | None = None,
+        seed: Seed = None,
     ) -> None:
         super().__init__()
+        in_channels, out_channels = whole("[Conv2D] in_channels", in_channels), whole("[Conv2D] out_channels", out_channels)
+        groups = whole("[Conv2D] groups", groups)
         if in_channels <= 0 or out_channels <= 0:
             raise EveryOShapeError(
                 f"[Conv2D] in_channels {in_channels} and out_channels {out_channels}; the layer needs positive channel counts"

@@ -1,7 +1,8 @@
 """First values of weights: float32 arrays. Draws are those of `numpy.random.default_rng(seed)` in float64, rounded once.
 
 A shape (in, out) has these fans; (n,) has n and n; a kernel (KH, KW, in, out) counts its cells. Without a seed the draws
-come from the system's entropy.
+come from the system's entropy; a seed is all that default_rng takes: an int of any size, a sequence of them, a SeedSequence, or
+a Generator, which moves on. Raises TypeError for another kind, ValueError for a negative number.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Array = npt.NDArray[np.float32]
 Shape = Sequence[int]
 Initializer = Callable[..., Any]
 InitializerLike = str | Initializer
+Seed = Any  # what numpy.random.default_rng takes
 
 
 def _array(values: Tensor) -> Array:
@@ -27,44 +29,44 @@ def _array(values: Tensor) -> Array:
     return array
 
 
-def xavier_uniform(shape: Shape, *, gain: float = 1.0, seed: int | None = None) -> Array:
+def xavier_uniform(shape: Shape, *, gain: float = 1.0, seed: Seed = None) -> Array:
     """Uniform in ±gain sqrt(6 / (in + out)) (Glorot and Bengio 2010)."""
-    return _array(_core.xavier_uniform(shape, checked_seed(seed), gain))
+    return _array(_core.xavier_uniform(shape, seed, gain))
 
 
-def xavier_normal(shape: Shape, *, gain: float = 1.0, seed: int | None = None) -> Array:
+def xavier_normal(shape: Shape, *, gain: float = 1.0, seed: Seed = None) -> Array:
     """Normal with deviation gain sqrt(2 / (in + out))."""
-    return _array(_core.xavier_normal(shape, checked_seed(seed), gain))
+    return _array(_core.xavier_normal(shape, seed, gain))
 
 
-def he_uniform(shape: Shape, *, gain: float = 1.0, seed: int | None = None) -> Array:
+def he_uniform(shape: Shape, *, gain: float = 1.0, seed: Seed = None) -> Array:
     """Uniform in ±gain sqrt(6 / in) (He et al. 2015)."""
-    return _array(_core.he_uniform(shape, checked_seed(seed), gain))
+    return _array(_core.he_uniform(shape, seed, gain))
 
 
-def he_normal(shape: Shape, *, gain: float = 1.0, seed: int | None = None) -> Array:
+def he_normal(shape: Shape, *, gain: float = 1.0, seed: Seed = None) -> Array:
     """Normal with deviation gain sqrt(2 / in)."""
-    return _array(_core.he_normal(shape, checked_seed(seed), gain))
+    return _array(_core.he_normal(shape, seed, gain))
 
 
-def zeros_init(shape: Shape, *, seed: int | None = None) -> Array:
+def zeros_init(shape: Shape, *, seed: Seed = None) -> Array:
     """Zeros, whatever the seed."""
     return _array(_core.initialise("zeros", shape, 0))
 
 
-def ones_init(shape: Shape, *, seed: int | None = None) -> Array:
+def ones_init(shape: Shape, *, seed: Seed = None) -> Array:
     """Ones, whatever the seed."""
     return _array(_core.initialise("ones", shape, 0))
 
 
-def uniform_init(shape: Shape, *, low: float = -0.05, high: float = 0.05, seed: int | None = None) -> Array:
+def uniform_init(shape: Shape, *, low: float = -0.05, high: float = 0.05, seed: Seed = None) -> Array:
     """Uniform in [low, high)."""
-    return _array(_core.uniform_init(shape, checked_seed(seed), low, high))
+    return _array(_core.uniform_init(shape, seed, low, high))
 
 
-def normal_init(shape: Shape, *, mean: float = 0.0, std: float = 0.05, seed: int | None = None) -> Array:
+def normal_init(shape: Shape, *, mean: float = 0.0, std: float = 0.05, seed: Seed = None) -> Array:
     """Normal with that mean and deviation."""
-    return _array(_core.normal_init(shape, checked_seed(seed), std, mean))
+    return _array(_core.normal_init(shape, seed, std, mean))
 
 
 _BY_NAME: dict[str, Initializer] = {
@@ -92,15 +94,10 @@ def get_initializer(name: InitializerLike) -> Initializer:
     return _BY_NAME[name]
 
 
-def checked_seed(seed: int | None) -> int | None:
-    """The seed itself. Raises ValueError unless it is None or 0..2^64-1."""
-    if seed is not None and not 0 <= seed < 2**64:
-        raise ValueError(f"[seed] {seed} is no seed; it must be None or a whole number from 0 to 2^64 - 1")
-    return seed
-
-
-def first_values(initializer: InitializerLike, shape: Shape, seed: int | None = None) -> Any:
+def first_values(initializer: InitializerLike, shape: Shape, seed: Seed = None) -> Any:
     """Values of a parameter, in memory that counts as a parameter's."""
     if not isinstance(initializer, str):
+        if not callable(initializer):
+            raise TypeError(f"[initializer] a {type(initializer).__name__} is none; give a name or a function (shape, *, seed)")
         return initializer(shape, seed=seed)
-    return _core.initialise(initializer, shape, checked_seed(seed))
+    return _core.initialise(initializer, shape, seed)

@@ -8,7 +8,8 @@ from typing import Any
 
 from everyo import _core
 from everyo._core import EveryOShapeError, Tensor
-from everyo.nn.initialization import InitializerLike, checked_seed, first_values
+from everyo.core.checks import real, whole
+from everyo.nn.initialization import InitializerLike, Seed, first_values
 from everyo.nn.module import Module, register_module
 from everyo.nn.parameter import Parameter
 
@@ -39,9 +40,10 @@ class Linear(Module):
         *,
         bias: bool = True,
         initializer: InitializerLike = "he_uniform",
-        seed: int | None = None,
+        seed: Seed = None,
     ) -> None:
         super().__init__()
+        in_features, out_features = whole("[Linear] in_features", in_features), whole("[Linear] out_features", out_features)
         if in_features <= 0 or out_features <= 0:
             raise EveryOShapeError(
                 f"[Linear] in_features {in_features} and out_features {out_features}; both must be positive"
@@ -75,7 +77,7 @@ class Flatten(Module):
 
     def __init__(self, start_dim: int = 1) -> None:
         super().__init__()
-        self.start_dim = start_dim
+        self.start_dim = whole("[Flatten] start_dim", start_dim)
 
     def forward(self, x: Any) -> Tensor:
         return _core.flatten(x if isinstance(x, Tensor) else _core.as_tensor(x), self.start_dim)
@@ -93,7 +95,7 @@ class Unflatten(Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        self.sizes = tuple(int(size) for size in sizes)
+        self.sizes = tuple(whole("[Unflatten] size", size) for size in sizes)
 
     def forward(self, x: Any) -> Tensor:
         x = x if isinstance(x, Tensor) else _core.as_tensor(x)
@@ -118,12 +120,13 @@ class Dropout(Module):
     called in that step; so every run has the same masks. Raises ValueError "[0, 1)".
     """
 
-    def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
+    def __init__(self, p: float = 0.5, *, seed: Seed = None) -> None:
         super().__init__()
+        p = real("[Dropout] p", p)
         if not 0 <= p < 1:
             raise ValueError(f"[Dropout] p is {p}; it must be in [0, 1)")
         self.p = p
-        self.seed = checked_seed(seed)
+        self.seed: Seed = None if seed is None else _core.seed_word(seed)
         self._step = -1
         self._calls = 0  # in that step
 

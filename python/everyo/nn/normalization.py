@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from everyo import _core
 from everyo._core import EveryOShapeError, Tensor
+from everyo.core.checks import real, whole
 from everyo.nn.initialization import first_values
 from everyo.nn.layers import as_input
 from everyo.nn.module import Module, register_module
@@ -17,7 +18,7 @@ from everyo.nn.parameter import Parameter
 
 
 def _check_eps(name: str, eps: float) -> None:
-    if not eps > 0:
+    if not real(f"[{name}] eps", eps) > 0:
         raise ValueError(f"[{name}] eps is {eps}; it must be positive")
 
 
@@ -42,10 +43,11 @@ class _BatchNorm(Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        num_features = whole(f"[{name}] num_features", num_features)
         if num_features <= 0:
             raise EveryOShapeError(f"[{name}] num_features is {num_features}; it must be positive")
         _check_eps(name, eps)
-        if not 0 <= momentum <= 1:
+        if not 0 <= real(f"[{name}] momentum", momentum) <= 1:
             raise ValueError(f"[{name}] momentum is {momentum}; it must be in [0, 1]")
         self.num_features = num_features
         self.eps = eps
@@ -129,8 +131,8 @@ class LayerNorm(Module):
 
     def __init__(self, normalized_shape: int | Sequence[int], *, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
-        sizes = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else normalized_shape
-        shape = tuple(int(size) for size in sizes)
+        sizes = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
+        shape = tuple(whole("[LayerNorm] normalized_shape", size) for size in sizes)
         if not shape or min(shape) <= 0:
             raise EveryOShapeError(
                 f"[LayerNorm] the normalized shape is {shape}; it must be a positive normalized_shape"
@@ -167,6 +169,7 @@ class GroupNorm(Module):
 
     def __init__(self, groups: int, num_features: int, *, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
+        groups, num_features = whole("[GroupNorm] groups", groups), whole("[GroupNorm] num_features", num_features)
         if groups <= 0 or num_features <= 0 or num_features % groups:
             raise EveryOShapeError(
                 f"[GroupNorm] {groups} groups of {num_features} features; both must be positive, and groups divide features"
