@@ -8,6 +8,7 @@ from typing import Any
 from everyo import _core
 from everyo._core import (
     EveryOError,
+    EveryOSerializationError,
     Schedule,
     Tensor,
     clip_grad_norm,
@@ -18,6 +19,7 @@ from everyo._core import (
     step_schedule,
     warm_up,
 )
+from everyo.core.checks import real
 
 __all__ = [
     "SGD",
@@ -46,6 +48,11 @@ class Optimizer:
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         name = type(self).__name__
+        if not isinstance(parameters, Iterable):
+            raise EveryOError(
+                f"[{name}] parameters are a {type(parameters).__name__}, which is not an EveryO tensor nor a list of them; "
+                "give model.parameters()"
+            )
         self.parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         self.parameters = list({id(each): each for each in self.parameters}.values())  # tied ones once
         if not self.parameters:
@@ -65,6 +72,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
+        value = real(f"[{type(self).__name__}] lr", value)
         if not value > 0:
             raise ValueError(f"[{type(self).__name__}] lr {value} must be positive and finite")
         self._lr = float(value)
@@ -101,9 +109,27 @@ class _NativeOptimizer(Optimizer):
     ) -> None:
         self._native: _core.Optimizer | None = None
         super().__init__(parameters, lr)
-        make: Any = kind
-        self._native = make(self.parameters, lr, state_dtype=state_dtype, **options)
-        self._options = options
+        self._kind = kind
+        numbers = {
+            name: value if isinstance(value, (bool, tuple)) else real(f"[{type(self).__name__}] {name}", value)
+            for name, value in options.items()
+        }
+        self._options = {**numbers, "state_dtype": state_dtype}
+        self._native = self._made(lr)
+
+    def _made(self, lr: float) -> _core.Optimizer:
+        make: Any = self._kind
+        return make(self.parameters, lr, **self._options)  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """For copy and pickle: a copy of a model and its optimizer together steps the copied model."""
+        return {name: value for name, value in self.__dict__.items() if name != "_native"}, self.state_dict()
+
+    def __setstate__(self, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        own, steps = state
+        self.__dict__.update(own)
+        self._native = self._made(self._lr)
+        self._native.load(steps)
 
     @property
     def lr(self) -> float:
@@ -112,8 +138,9 @@ class _NativeOptimizer(Optimizer):
 
     @lr.setter
     def lr(self, value: float) -> None:
+        value = real(f"[{type(self).__name__}] lr", value)
         if self._native is None:
-            self._lr = float(value)  # checked by the native one
+            self._lr = value  # checked by the native one
         else:
             self._native.lr = value
 
@@ -154,11 +181,15 @@ class _NativeOptimizer(Optimizer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what state_dict() gave. Raises EveryOError when it does not fit; nothing is changed then."""
+        if not isinstance(state, dict):
+            raise EveryOSerializationError(
+                f"[{type(self).__name__}] the state is a {type(state).__name__}; it must be a dict of state_dict()"
+            )
         assert self._native is not None
         self._native.load(state)
 
     def get_config(self) -> dict[str, Any]:
-        return {"lr": self.lr, **self._options}
+        return {"lr": self.lr, **{name: value for name, value in self._options.items() if name != "state_dtype"}}
 
 
 class SGD(_NativeOptimizer):
@@ -181,6 +212,15 @@ class SGD(_NativeOptimizer):
         super().__init__(_core.SGD, parameters, lr, options, state_dtype)
 
 
+def _two_betas(name: str, betas: Any) -> tuple[float, float]:
+    if not isinstance(betas, Iterable) or isinstance(betas, (str, bytes)):
+        raise TypeError(f"[{name}] betas are {betas!r:.60}, of type {type(betas).__name__}; give two numbers")
+    numbers = tuple(real(f"[{name}] betas: beta{i}", beta) for i, beta in enumerate(betas, 1))
+    if len(numbers) != 2:
+        raise ValueError(f"[{name}] betas are {numbers}; there must be two, beta1 and beta2")
+    return numbers[0], numbers[1]
+
+
 class Adam(_NativeOptimizer):
     """Adam (Kingma and Ba 2015), bias-corrected, eps outside the root; weight decay joins the gradient.
 
@@ -200,7 +240,7 @@ class Adam(_NativeOptimizer):
         amsgrad: bool = False,
         state_dtype: str = "float32",
     ) -> None:
-        options = {"betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        options = {"betas": _two_betas(type(self).__name__, betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
         super().__init__(self._kind, parameters, lr, options, state_dtype)
 
 
@@ -236,4 +276,11 @@ class Scheduler(_core.Scheduler):
             raise TypeError(
                 f"[Scheduler] {type(optimizer).__name__} is no SGD, Adam or AdamW; set the lr of your own optimizer instead"
             )
+        if not isinstance(schedule, Schedule):
+            raise TypeError(f"[Scheduler] schedule is a {type(schedule).__name__}; give one such as cosine_schedule(100)")
         super().__init__(optimizer._native, schedule)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "[Scheduler] cannot be copied or pickled; make one for the copied optimizer, and load() what state() gives"
+        )
