@@ -148,3 +148,41 @@ def test_buffers_stay_writable_and_as_wide():
     assert layer.running_mean.dtype == np.float32
     layer(np.array([[1.0, 2.0], [3.0, 6.0]], np.float32))
     assert np.allclose(layer.running_mean, [0.2, 0.4], rtol=1e-6) and fixed.tolist() == [0, 0]
+
+
+WRONG_STATES = {
+    "no mapping": lambda state: None,
+    "a list": lambda state: list(state.items()),
+    "ragged": lambda state: state | {"0.weight": [[1, 2], [3]]},
+    "text": lambda state: state | {"0.weight": "a"},
+    "an object": lambda state: state | {"0.weight": object()},
+    "None": lambda state: state | {"0.weight": None},
+    "complex": lambda state: state | {"0.weight": np.ones((3, 2), complex)},
+    "shape": lambda state: state | {"0.weight": np.ones((2, 3))},
+    "buffer shape": lambda state: state | {"1.running_mean": np.ones(3)},
+    "NaN as a count": lambda state: state | {"1.num_batches_tracked": np.array(np.nan)},
+    "infinity as a count": lambda state: state | {"1.num_batches_tracked": np.array(np.inf)},
+    "a broken count": lambda state: state | {"1.num_batches_tracked": np.array(1.5)},
+    "a count of 64 bits": lambda state: state | {"1.num_batches_tracked": np.array(2**63, "u8")},
+    "a float of 64 bits": lambda state: state | {"1.num_batches_tracked": np.array(2.0**63)},
+    "a key that is no text": lambda state: state | {3: np.ones(2)},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_STATES)
+def test_wrong_states_are_serialization_errors(wrong):
+    model = nn.Sequential(nn.Linear(3, 2, seed=0), nn.BatchNorm1D(2))
+    before = {name: value.tolist() for name, value in model.state_dict().items()}
+    state = {name: value + 1 for name, value in model.state_dict().items()}
+    with pytest.raises(eo.EveryOSerializationError, match="load_state_dict"):
+        model.load_state_dict(WRONG_STATES[wrong](state))
+    assert {name: value.tolist() for name, value in model.state_dict().items()} == before
+    model.load_state_dict(state | {"1.num_batches_tracked": np.array(3.0)})
+    assert model.layers[1].num_batches_tracked == 3
+
+
+@pytest.mark.parametrize("wrong", [None, [], "a", {}, {"parameters": None}, {3: 4}, {"step": 2**70}, {"lr": object()}])
+def test_wrong_states_of_optimizers_are_everyo_errors(wrong):
+    optimizer = eo.Adam(nn.Linear(3, 2, seed=0).parameters())
+    with pytest.raises(eo.EveryOError):
+        optimizer.load_state_dict(wrong)

@@ -248,9 +248,13 @@ class Module:
         """Copies values into parameters and buffers, converting them to their dtypes.
 
         What is in several places takes its value under any of its names. Raises EveryOSerializationError "Missing keys" and
-        "Unexpected keys" (not when `strict` is False: they are returned then), "expects shape", "Buffer", and for two
-        values for one parameter; nothing is written then.
+        "Unexpected keys" (not when `strict` is False: they are returned then), "expects shape", "Buffer", for values that are
+        no numbers, and for two values for one parameter; nothing is written then.
         """
+        if not isinstance(state, Mapping):
+            raise EveryOSerializationError(
+                f"[load_state_dict] the state is a {type(state).__name__}; it must be a mapping of names to arrays"
+            )
         parameters = dict(self.named_parameters())
         buffers = dict(self.named_buffers())
         first_name = {id(parameter): name for name, parameter in parameters.items()}
@@ -265,11 +269,7 @@ class Module:
             if name is None:
                 unexpected.append(key)
                 continue
-            array = _value_array(value)
-            if array.dtype.kind not in "fiub":
-                raise EveryOSerializationError(
-                    f"[load_state_dict] {key!r} has dtype {array.dtype}; it must hold numbers"
-                )
+            array = _loaded_array(key, value)
             if name in given and not np.array_equal(given[name], array, equal_nan=array.dtype.kind == "f"):
                 raise EveryOSerializationError(
                     f"[load_state_dict] {key!r} and {name!r} are one and have different values"
@@ -291,6 +291,10 @@ class Module:
             if name in buffers and array.shape != buffers[name].shape:
                 raise EveryOSerializationError(
                     f"[load_state_dict] Buffer {name!r} expects shape {buffers[name].shape}, the state has {array.shape}"
+                )
+            if name in buffers and not _holds(buffers[name], array):
+                raise EveryOSerializationError(
+                    f"[load_state_dict] Buffer {name!r} is {buffers[name].dtype}; the state has values that are none"
                 )
         for name, array in given.items():
             if name in parameters:
@@ -346,6 +350,28 @@ def _join(prefix: str, name: str) -> str:
 
 def _value_array(value: Any) -> Array:
     return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _loaded_array(key: str, value: Any) -> Array:
+    """A value of a state as an array of numbers. Raises EveryOSerializationError."""
+    try:
+        array = _value_array(value)
+    except (EveryOError, ValueError, TypeError) as error:
+        raise EveryOSerializationError(f"[load_state_dict] {key!r} holds no array: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise EveryOSerializationError(f"[load_state_dict] {key!r} has dtype {array.dtype}; it must hold numbers")
+    return array
+
+
+def _holds(buffer: Array, array: Array) -> bool:
+    """Has each value one in the buffer's dtype? Floating buffers round."""
+    if buffer.dtype.kind not in "iu" or not array.size:
+        return True
+    limits = np.iinfo(buffer.dtype)
+    least, most = array.min(), array.max()
+    if not (limits.min <= least and most <= limits.max):  # nor when one is NaN
+        return False
+    return array.dtype.kind != "f" or bool((array == np.floor(array)).all() and most < 2.0**63)
 
 
 def _buffer_array(value: Any, before: Array | None = None) -> Array:
