@@ -224,6 +224,14 @@ def test_csv_finds_header_and_target(tmp_path):
     assert len(data.load_csv_dataset(write(tmp_path, "1,2\n3,4\n"), has_header=True)) == 1
 
 
+@pytest.mark.parametrize("content", [b"a,b\n1,\xff\n", b"\xff\xfe1\x00,\x002\x00", b"1,2\n3,\x004\n", b"1,'" + b"2" * 200_000])
+def test_csv_of_other_bytes_is_no_numeric_table(tmp_path, content):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(eo.EveryOShapeError, match="numeric table"):
+        data.load_csv_dataset(path)
+
+
 def test_csv_names_what_is_wrong(tmp_path):
     for text, words in (
         ("1,2\n3,x\n", "table.csv:2, column 1: 'x'.*numeric table"),

@@ -44,12 +44,18 @@ def load_csv_dataset(
 
     Columns are given by number, from the last when negative, or by name. Without `has_header`, the first line is a header
     when no field of it is a number. Raises FileNotFoundError; ValueError for a column that the file has not; EveryOShapeError
-    "numeric table" naming line and column of a field that is no number, a line of another length, or a file without rows.
+    "numeric table" naming line and column of a field that is no number, a line of another length, a file without rows, or one
+    that is no UTF-8 text.
     """
     path = Path(path)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
-        lines = [(reader.line_num, [field.strip() for field in row]) for row in reader if row]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            lines = [(reader.line_num, [field.strip() for field in row]) for row in reader if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise EveryOShapeError(
+            f"[load_csv_dataset] {path} is no UTF-8 text of a table: {error}; it must be a numeric table"
+        ) from error
     if has_header is None:
         has_header = bool(lines) and not any(_is_number(field) for field in lines[0][1])
     header = lines.pop(0)[1] if has_header and lines else []

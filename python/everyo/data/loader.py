@@ -42,7 +42,11 @@ class DataLoader:
             dataset, (np.ndarray, list, tuple, dict, str)
         ):
             raise TypeError(f"[DataLoader] {type(dataset).__name__} is no Dataset; wrap arrays in an ArrayDataset")
-        if isinstance(batch_size, bool) or int(batch_size) != batch_size or batch_size < 1:
+        if not isinstance(batch_size, (int, float, np.number)):
+            raise TypeError(
+                f"[DataLoader] batch_size is {batch_size!r:.60}, of type {type(batch_size).__name__}; it must be a whole number"
+            )
+        if isinstance(batch_size, bool) or not np.isfinite(float(batch_size)) or int(batch_size) != batch_size or batch_size < 1:
             raise ValueError(f"[DataLoader] batch_size is {batch_size}; it must be a whole number from 1 up")
         self.dataset = dataset
         self.batch_size = int(batch_size)

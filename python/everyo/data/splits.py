@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from everyo._core import EveryOShapeError
+from everyo.core.checks import real
 from everyo.data.dataset import Array, Dataset, Subset, as_array
 
 Seed = int | np.random.Generator | None
@@ -25,7 +26,7 @@ def _same_length(what: str, arrays: tuple[Any, ...]) -> list[Array]:
 
 def _held_out(what: str, count: int, test_size: float) -> int:
     """How many of `count` samples are held out: at least one, and never all."""
-    if not 0 < test_size < 1:
+    if not 0 < real(f"[{what}] test_size", test_size) < 1:
         raise ValueError(f"[{what}] test_size is {test_size}; it must lie in (0, 1)")
     if count < 2:
         raise ValueError(f"[{what}] {count} sample(s) cannot be split by test_size; at least two are needed")

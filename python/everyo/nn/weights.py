@@ -80,6 +80,8 @@ def load_torch_weights(
     that stands behind such a Flatten, and its rows are put in our order. Raises EveryOSerializationError as
     load_state_dict does, with PyTorch's names.
     """
+    if not isinstance(model, Module):
+        raise TypeError(f"[load_torch_weights] model is a {type(model).__name__}; it must be a Module")
     given: Mapping[str, Any] = source if isinstance(source, Mapping) else load_arrays(source)
     images = dict(flattened or {})
     modules = dict(model.named_modules())

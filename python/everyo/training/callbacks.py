@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
+from everyo.core.checks import real, whole
 from everyo.nn.weights import save_arrays
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class EarlyStopping(_Monitor):
         verbose: bool = True,
     ) -> None:
         super().__init__(monitor, mode)
+        patience, min_delta = whole("[EarlyStopping] patience", patience), real("[EarlyStopping] min_delta", min_delta)
         if patience < 0 or min_delta < 0:
             raise ValueError(f"[EarlyStopping] patience {patience} and min_delta {min_delta}; neither may be negative")
         self.patience = patience
@@ -148,6 +150,7 @@ class ProgressLogger(Callback):
     """A line every so many epochs, and for the last: printed, or given to the logger "everyo.training" if not `stream`."""
 
     def __init__(self, every: int = 1, *, stream: bool = True) -> None:
+        every = whole("[ProgressLogger] every", every)
         if every < 1:
             raise ValueError(f"[ProgressLogger] every is {every}; it must be from 1 up")
         self.every = every

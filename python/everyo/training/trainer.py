@@ -14,6 +14,7 @@ import numpy.typing as npt
 from everyo import _core
 from everyo._core import EveryOError, Tensor
 from everyo.core.autograd import no_grad
+from everyo.core.checks import real, whole
 from everyo.data import ArrayDataset, DataLoader, Dataset
 from everyo.nn.module import Module
 from everyo.optim import Optimizer, clip_grad_norm, first_nonfinite
@@ -111,7 +112,7 @@ class Trainer:
             raise TypeError(
                 f"[Trainer] loss_fn is a {type(loss_fn).__name__}; it must be a loss or a function of (prediction, target)"
             )
-        if gradient_clip is not None and not gradient_clip > 0:
+        if gradient_clip is not None and not real("[Trainer] gradient_clip", gradient_clip) > 0:
             raise ValueError(f"[Trainer] gradient_clip is {gradient_clip}; it must be positive")
         self.model = model.to(device)
         self.optimizer = optimizer
@@ -147,6 +148,7 @@ class Trainer:
         `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. Raises ValueError
         "epochs", TypeError "subclass", EveryOError "(features, targets)" and "no batches".
         """
+        epochs = whole("[Trainer] epochs", epochs)
         if epochs <= 0:
             raise ValueError(f"[Trainer] epochs is {epochs}; it must be positive")
         for callback in callbacks:
