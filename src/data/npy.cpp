@@ -4,10 +4,12 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "everyo/data.h"
 
 // NumPy's .npy (numpy.lib.format, versions 1 to 3): "\x93NUMPY", two version bytes, the header's size, a Python dict of
@@ -30,6 +32,7 @@ class Header {
     while (!take('}')) {
       const std::string_view key = quoted();
       expect(':');
+      if (!seen_.insert(key).second) fail(path_, fmt::format("the header has '{}' twice", base::printable(key)));
       if (key == "descr")
         descr = quoted();
       else if (key == "fortran_order")
@@ -37,15 +40,14 @@ class Header {
       else if (key == "shape")
         read_shape();
       else
-        fail(path_, fmt::format("the header has the key '{}'", key));
-      ++seen_;
+        fail(path_, fmt::format("the header has the key '{}'", base::printable(key)));
       if (!take(',')) {
         expect('}');
         break;
       }
     }
     skip_blanks();
-    if (!rest_.empty() || seen_ != 3 || descr.empty() || !shape_read_) fail(path_, "the header is not whole");
+    if (!rest_.empty() || seen_.size() != 3) fail(path_, "the header is not whole");
   }
 
   std::string_view descr;
@@ -101,13 +103,11 @@ class Header {
         break;
       }
     }
-    shape_read_ = true;
   }
 
   std::string_view rest_;
   const std::string& path_;
-  int seen_ = 0;
-  bool shape_read_ = false;
+  std::set<std::string_view> seen_;
 };
 
 DType dtype_of_descr(std::string_view descr, const std::string& path) {
@@ -119,7 +119,7 @@ DType dtype_of_descr(std::string_view descr, const std::string& path) {
   fail(path,
        fmt::format("its dtype '{}' is none that is read; save it as float32, float64, float16, int64, int32, uint8 "
                    "or bool, little-endian",
-                   descr));
+                   base::printable(descr)));
 }
 
 }  // namespace

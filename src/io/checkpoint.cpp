@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "everyo/error.h"
 #include "everyo/isa.h"
 #include "everyo/logging.h"
@@ -79,8 +80,10 @@ class NewFolder {
 
 // The manifest, once its own sum holds.
 json read_manifest(const Path& folder) {
-  const json manifest = json::parse(base::read_file(folder / manifest_file, most_manifest_bytes), nullptr, false);
-  if (manifest.is_discarded() || !manifest.is_object() || !manifest.contains("body") || !manifest.contains("sha256"))
+  const json manifest =
+      base::parse_json(base::read_file(folder / manifest_file, most_manifest_bytes),
+                       fmt::format("[load_state] '{}' is no whole checkpoint: its manifest", folder.string()));
+  if (!manifest.is_object() || !manifest.contains("body") || !manifest.contains("sha256"))
     damaged(folder, "its manifest is damaged");
   const json& body = manifest["body"];
   if (body.is_object() && body.contains("format_version") && body["format_version"].is_number_integer() &&

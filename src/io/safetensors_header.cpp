@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/json.h"
 #include "everyo/error.h"
 
 namespace everyo::io {
@@ -194,15 +195,6 @@ std::string misplaced(std::span<const HeaderEntry> entries, std::uint64_t data_b
   return fmt::format("the tensors take {} bytes, the file has {} for them", expected, data_bytes);
 }
 
-/// A reason quotes the file, which may hold names of megabytes.
-std::string shortened(std::string text) {
-  constexpr std::size_t most = 400;
-  if (text.size() <= most) return text;
-  std::size_t end = most;
-  while ((static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;  // not inside a character of UTF-8
-  return text.substr(0, end) + "...";
-}
-
 std::string quoted(const std::string& text) {
   try {
     return nlohmann::json(text).dump();
@@ -226,7 +218,8 @@ Header parse_header(std::string_view json, std::uint64_t data_bytes, std::string
     std::ranges::stable_sort(reader.entries, {}, [](const HeaderEntry& e) { return std::tuple(e.begin, e.end); });
     problem = misplaced(reader.entries, data_bytes);
   }
-  if (!problem.empty()) throw FileError(fmt::format("{}: {}", what, shortened(std::move(problem))));
+  // A reason quotes the file, which may hold names of megabytes, and bytes that are no text.
+  if (!problem.empty()) throw FileError(fmt::format("{}: {}", what, base::printable(problem, 400)));
   return {std::move(reader.entries), std::move(reader.metadata)};
 }
 

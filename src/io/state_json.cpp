@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "base/json.h"
 #include "everyo/error.h"
 
 namespace everyo::io {
@@ -80,7 +81,7 @@ class Joiner {
     }
   }
   void all_taken() const {
-    if (!arrays_.empty()) fail(fmt::format("array '{}' belongs to nothing", arrays_.begin()->first));
+    if (!arrays_.empty()) fail(fmt::format("array '{}' belongs to nothing", base::printable(arrays_.begin()->first)));
   }
 
  private:
@@ -91,7 +92,8 @@ class Joiner {
     if (value.size() == 1 && value.begin().key() == number_key) return special(value.begin().value());
     StateTree tree;
     for (const auto& [key, entry] : value.items()) {
-      if (key.starts_with('$') && !key.starts_with("$$")) fail(fmt::format("the name '{}' means nothing", key));
+      if (key.starts_with('$') && !key.starts_with("$$"))
+        fail(fmt::format("the name '{}' means nothing", base::printable(key)));
       tree[key.starts_with('$') ? key.substr(1) : key] = join(entry, level + 1);
     }
     return tree;
@@ -118,7 +120,8 @@ class Joiner {
     if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string()) fail("an array has no name");
     const std::string name = entry["name"].get<std::string>();
     const auto found = arrays_.find(name);
-    if (found == arrays_.end()) fail(fmt::format("there is no array '{}', or two entries name it", name));
+    if (found == arrays_.end())
+      fail(fmt::format("there is no array '{}', or two entries name it", base::printable(name)));
     const auto owner = std::make_shared<const Tensor>(std::move(found->second));
     arrays_.erase(found);
     StateArray result{owner->spec(), {owner->bytes(), owner->spec().bytes()}, owner, {}};
@@ -144,8 +147,8 @@ SplitState split_state(const StateTree& state) {
 StateTree join_state(const json& values, std::vector<NamedTensor> arrays, std::string_view what) {
   Joiner joiner(std::move(arrays), what);
   try {
-    if (!values.is_object()) throw ValueError("the state is no map");
     StateTree tree = joiner.join(values);
+    if (!tree.is<StateTree::Map>()) throw ValueError("the state is no map");
     joiner.all_taken();
     return tree;
   } catch (const FileError&) {

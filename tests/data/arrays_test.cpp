@@ -109,6 +109,10 @@ TEST_F(ArrayFile, NpyMistakesAreNamed) {
               HasSubstr("shape (2,) needs 8 bytes, the file has 4"));
   EXPECT_THAT(message_of(load_npy, npy("<f4", "False", "(-2,)", raw<float>({1}))), HasSubstr("negative"));
   EXPECT_THAT(message_of(load_npy, npy("<f4", "False", "(9999999999, 9999999999)", "")), HasSubstr("2^59"));
+  EXPECT_EQ(message_of(load_npy, npy("\xff\x1b", "False", "(1,)", raw<float>({1}))).find_first_of("\xff\x1b"),
+            std::string::npos);  // a message is text
+  EXPECT_THAT(message_of(load_npy, npy("<f4", "False", "(1,), 'shape': (1,)", raw<float>({1}))),
+              HasSubstr("'shape' twice"));
   EXPECT_THAT(message_of(load_npy, "PK\x03\x04 a zip archive"), HasSubstr("does not begin as an .npy file"));
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/files.h"
@@ -237,6 +238,15 @@ TEST_F(Safetensors, DeepOrLongHeadersNeitherCrashNorFloodTheMessage) {
   for (int i = 0; i < 100'000; ++i) numbers += "1,";
   write(numbers + R"(1],"data_offsets":[0,1]}})", 1);
   EXPECT_THAT(refusal(), HasSubstr("more than 8"));
+}
+
+TEST_F(Safetensors, AMessageIsTextWhateverTheFileHolds) {
+  for (const std::string& json : {std::string("{\"\xff\""), std::string("{\"a\xc3(\":1}"), std::string("{\x1b[31m}"),
+                                  "{\"" + std::string(398, 'n') + "\u00fc\":1}"}) {
+    write(json);
+    EXPECT_NO_THROW((void)nlohmann::json(refusal()).dump()) << json;  // it takes UTF-8 only
+    EXPECT_EQ(refusal().find('\x1b'), std::string::npos);
+  }
 }
 
 TEST_F(Safetensors, BoolsAreZeroOrOne) {
