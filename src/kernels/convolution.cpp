@@ -9,6 +9,7 @@
 #include "kernels/parallel.h"
 #include "kernels/plain_convolution.h"
 #include "kernels/scratch.h"
+#include "kernels/small_convolution.h"
 #include "kernels/unary.h"
 #include "kernels/vendor_convolution.h"
 
@@ -21,6 +22,7 @@ constexpr std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a +
 // of what 2 images do.
 constexpr std::int64_t chunk_bytes = 768 * 1024;
 constexpr std::int64_t chunk_work = 1 << 19;  // products below which the call of a primitive shows
+constexpr std::int64_t small_work = 1 << 18;  // and, without one, a thread's waking
 constexpr std::int64_t most_sums = 16;        // partial sums of a weight gradient
 constexpr std::int64_t sums_bytes = 32 << 20;
 
@@ -29,11 +31,11 @@ struct Chunks {
   std::int64_t images, count;
 };
 
-Chunks cut(const ConvolutionProblem& p, std::int64_t bytes) {
+Chunks cut(const ConvolutionProblem& p, std::int64_t bytes, std::int64_t least_work = chunk_work) {
   const std::int64_t work = std::max<std::int64_t>(1, p.result_size() / p.outputs * p.weight_size());
   const std::int64_t floats = static_cast<std::int64_t>(sizeof(float)) * (p.image_size() + p.result_size());
   const std::int64_t fitting = std::max<std::int64_t>(1, bytes / floats);
-  const std::int64_t worthwhile = std::max(ceil_divide(chunk_work, work), ceil_divide(p.images, most_sums));
+  const std::int64_t worthwhile = std::max(ceil_divide(least_work, work), ceil_divide(p.images, most_sums));
   std::int64_t count = ceil_divide(p.images, std::min(fitting, worthwhile));
   if (count > 1) count = std::min(p.images, ceil_divide(count, 4) * 4);  // equal shares for 2 and 4 threads
   const std::int64_t images = ceil_divide(p.images, count);
@@ -116,6 +118,20 @@ class PackedWeight {
   Scratch<float> packed_;
 };
 
+// y from weight and bias in float32.
+void run_small(const ConvolutionProblem& p, const void* x, const float* weight, const float* bias, bool relu, void* y) {
+  for_each_chunk(p, cut(p, chunk_bytes, small_work), [&](std::int64_t first, std::int64_t images) {
+    const std::int64_t n = images * p.image_size();
+    const void* const from = at(p, x, first * p.image_size());
+    const Scratch<float> wide(p.dtype == float32 ? 0 : n);
+    if (p.dtype != float32) convert(p.dtype, from, float32, wide.data(), n);
+    const FloatResults out(p.dtype, at(p, y, first * p.result_size()), images * p.result_size());
+    small_convolution(p, images, p.dtype == float32 ? static_cast<const float*>(from) : wide.data(), weight, bias, relu,
+                      out.data());
+    out.store();
+  });
+}
+
 void zero(const ConvolutionProblem& p, void* data, std::int64_t elements) {
   std::memset(data, 0, static_cast<std::size_t>(elements) * size_of(p.dtype));
 }
@@ -153,10 +169,14 @@ void convolution(const ConvolutionProblem& p, const void* x, const void* weight,
     if (relu) unary_forward(Unary::relu, p.dtype, y, y, elements);
     return;
   }
+  const Floats wide_bias(p.dtype, bias, bias ? p.outputs : 0);
+  if (suits_small_convolution(p)) {
+    const Floats wide_weight(p.dtype, weight, p.weight_size());
+    return run_small(p, x, wide_weight.data(), bias ? wide_bias.data() : nullptr, relu, y);
+  }
   const Chunks chunks = cut(p, chunk_bytes);
   const VendorConvolution call = vendor(ConvolutionPass::forward, p, chunks, bias != nullptr);
   const PackedWeight packed(call, p.dtype, weight);
-  const Floats wide_bias(p.dtype, bias, bias ? p.outputs : 0);
   for_each_chunk(p, chunks, [&](std::int64_t first, std::int64_t images) {
     const std::int64_t n = images * p.result_size();
     std::byte* const to = at(p, y, first * p.result_size());
@@ -174,6 +194,13 @@ void convolution_data_gradient(const ConvolutionProblem& p, const void* weight, 
   if (elements == 0) return;
   if (p.result_size() == 0) return zero(p, grad_x, elements);
   if (p.dtype == float64) return plain_convolution_data_gradient(p, doubles(weight), doubles(dy), doubles(grad_x));
+  const auto turned = data_gradient_as_convolution(p);
+  if (turned && suits_small_convolution(*turned)) {
+    const Floats wide(p.dtype, weight, p.weight_size());
+    const Scratch<float> flipped(p.weight_size());
+    flip_weight(p, wide.data(), flipped.data());
+    return run_small(*turned, dy, flipped.data(), nullptr, false, grad_x);
+  }
   const Chunks chunks = cut(p, chunk_bytes);
   const VendorConvolution call = vendor(ConvolutionPass::data, p, chunks);
   const PackedWeight packed(call, p.dtype, weight);

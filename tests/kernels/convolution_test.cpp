@@ -172,6 +172,13 @@ std::vector<ConvolutionProblem> problems() {
       problem(2, 32, 32, axis(7, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1), 32),
       problem(2, 6, 12, axis(7, 3, 2, 1, 1, 1), axis(6, 3, 2, 1, 1, 1), 6),
       problem(2, 16, 16, axis(7, 5, 1, 1, 2, 2), axis(9, 7, 1, 1, 3, 3)),
+      // With more channels than small_convolution takes.
+      problem(2, 1, 40, axis(8, 3, 1, 1, 1, 1), axis(8, 3, 1, 1, 1, 1)),
+      problem(3, 35, 33, axis(9, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)),
+      problem(2, 40, 40, axis(9, 2, 2, 1, 0, 1), axis(8, 3, 3, 1, 2, 0)),
+      problem(1, 36, 40, axis(11, 3, 1, 2, 2, 2), axis(13, 3, 2, 3, 3, 1)),
+      problem(2, 34, 36, axis(7, 5, 1, 1, 2, 2), axis(9, 7, 1, 1, 3, 3)),
+      problem(2, 33, 34, axis(2, 2, 1, 1, 3, 3), axis(3, 2, 1, 1, 2, 2)),
       // One row of windows that see padding only.
       problem(2, 2, 3, axis(2, 2, 1, 1, 3, 3), axis(3, 2, 1, 1, 2, 2)),
   };
