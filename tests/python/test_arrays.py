@@ -166,7 +166,8 @@ class Producer:
         return 1, 0
 
 
-@pytest.mark.parametrize("options", [{}, {"max_version": (1, 0)}])
+# NumPy 1 knows capsules without a version alone.
+@pytest.mark.parametrize("options", [{}, {"max_version": (1, 0)}] if np.__version__ >= "2" else [{}])
 def test_a_dlpack_capsule_is_used_once(options):
     array = np.arange(3.0, dtype=np.float32)
     capsule = array.__dlpack__(**options)
