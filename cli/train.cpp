@@ -123,10 +123,12 @@ int train(const Common& common, Run& run) {
   const everyo::ModelOptions sizes{.inputs = rows.features.shape()[1], .classes = classes_of(rows), .seed = seed};
   everyo::Split data = split_rows(choices.source, rows);
   everyo::FitOptions options;
+  everyo::ArrayDataset validation;
   if (choices.validation) {
     everyo::Split parts = hold_out_fraction(data.train, *choices.validation);
     data.train = std::move(parts.train);
-    options.validation = std::move(parts.test);
+    validation = std::move(parts.test);
+    options.validation = &validation;
   }
   const std::unique_ptr<everyo::ModuleBase> model = everyo::make_model(choices.model, sizes);
   const std::unique_ptr<everyo::Optimizer> optimizer =

@@ -47,7 +47,8 @@ struct MicroBatchOptions {
 ///       if (!parts.empty()) optimizer.step();
 ///     }
 ///
-/// Parts without a target that counts are left out, so a batch without any has no parts, and should make no step.
+/// Rows that pad the batch are left out, and so are parts without a target that counts: a batch without any has no
+/// parts, and should make no step.
 /// Batch norm sees a part, not the batch, and needs two rows of it. While it is iterated over, Context::micro_batch is
 /// the part's number, so that each draws a dropout mask of its own; it is put back at the end of this object's life, in
 /// the same thread.

@@ -71,7 +71,7 @@ struct TrainResult {
 struct FitOptions {
   ProgressCallback progress{};
   EpochCallback epoch_end{};
-  std::optional<ArrayDataset> validation{};  ///< evaluated after each epoch
+  const Dataset* validation = nullptr;  ///< evaluated after each epoch; it must outlive the call
 };
 
 /// Trains one model with one optimizer. It refers to both, and to nothing else between calls.

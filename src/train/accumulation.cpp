@@ -38,11 +38,11 @@ std::int64_t TargetCount::operator()(const Tensor& targets) const {
 
 MicroBatches::MicroBatches(const Batch& batch, const MicroBatchOptions& options) {
   check_accumulate("MicroBatches", options.accumulate);
-  const ArrayDataset checked(batch.features, batch.targets);  // the same number of rows
-  const std::int64_t rows = checked.size(), parts = std::min(options.accumulate, rows);
+  static_cast<void>(ArrayDataset(batch.features, batch.targets));  // refuses other numbers of rows
+  const std::int64_t rows = batch.counted(), parts = std::min(options.accumulate, rows);
   for (std::int64_t part = 0, begin = 0; part < parts; ++part) {
     const std::int64_t size = rows / parts + (part < rows % parts ? 1 : 0);
-    const bool whole = parts == 1;
+    const bool whole = parts == 1 && batch.padding == 0;
     MicroBatch one{whole ? batch.features : data::view_rows(batch.features, begin, size),
                    whole ? batch.targets : data::view_rows(batch.targets, begin, size)};
     begin += size;

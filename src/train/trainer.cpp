@@ -56,7 +56,7 @@ Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, con
 
 void Trainer::step(const Batch& batch) {
   const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(step_));
-  epoch_.samples += batch.features.shape()[0];
+  epoch_.samples += batch.counted();
   const MicroBatches parts(batch, {.accumulate = config_.accumulate, .count = config_.count});
   if (parts.empty()) {
     if (!std::exchange(said_empty_, true))
@@ -150,13 +150,14 @@ EpochMetrics Trainer::end_epoch(std::int64_t epoch, double seconds, const FitOpt
                    .learning_rate = totals.learning_rate,
                    .seconds = seconds,
                    .samples_per_second = static_cast<double>(totals.samples) / seconds};
-  if (options.validation) row.validation = evaluate(*options.validation);
+  if (options.validation != nullptr) row.validation = evaluate(*options.validation);
   if (early_) row.best = early_->update(epoch, metric(row, early_->options().monitor));
   return row;
 }
 
 TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
-  if (early_ && !options.validation) static_cast<void>(metric({}, early_->options().monitor));  // or it is refused
+  if (early_ && options.validation == nullptr)
+    static_cast<void>(metric({}, early_->options().monitor));  // or it is refused
   const train::ModeScope mode(model_, true);
   const Scoped<&Context::seed> seed(config_.seed);
   const auto early = [this] { return early_ && early_->should_stop(); };

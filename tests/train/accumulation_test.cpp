@@ -142,6 +142,17 @@ TEST(Accumulation, CutsRowsAsRanksDo) {
   EXPECT_TRUE(MicroBatches({Tensor::zeros({0, 6}), Tensor::zeros({0})}, {.accumulate = 2}).empty());
 }
 
+TEST(Accumulation, RowsThatPadABatchCountForNothing) {
+  Sequential net = small_net();
+  Batch batch = batch_of(std::vector<int>(7, 1));
+  const Slice first{0, 5};
+  const Values right = of_the_batch(net, {slice(batch.features, {first}), slice(batch.targets, {first})});
+  batch.padding = 2;
+  EXPECT_EQ(accumulated(net, batch, 1), right);
+  EXPECT_LE(largest_difference(accumulated(net, batch, 2), right), rounding(right));
+  EXPECT_EQ(MicroBatches(batch, {.accumulate = 9}).size(), 5u);
+}
+
 TEST(Accumulation, CountsWhatTheLossCounts) {
   const Tensor labels = Tensor::from<std::int64_t>({0, 3, 3, 1, 2, 3}, {2, 3});
   EXPECT_EQ(count_targets(labels), 2);

@@ -114,13 +114,13 @@ TEST(EarlyStopping, ATrainerEndsWithTheBestWeights) {
     best.push_back(row.best);
     if (row.epoch == 1) first = values_of(run.net);
   };
-  const TrainResult result = run.trainer.fit(run.loader, {.epoch_end = note, .validation = against});
+  const TrainResult result = run.trainer.fit(run.loader, {.epoch_end = note, .validation = &against});
   EXPECT_THAT(best, testing::ElementsAre(true, false, false, false));
   EXPECT_TRUE(result.early);
   EXPECT_FALSE(result.stopped);
   EXPECT_EQ(run.trainer.early_stopping()->best_epoch(), 1);
   EXPECT_EQ(values_of(run.net), first);
-  EXPECT_TRUE(run.trainer.fit(run.loader, {.validation = against}).epochs.empty()) << "it has ended";
+  EXPECT_TRUE(run.trainer.fit(run.loader, {.validation = &against}).epochs.empty()) << "it has ended";
 }
 
 TEST(EarlyStopping, ARunThatEndsByItselfHasTheBestWeightsToo) {

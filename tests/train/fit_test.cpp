@@ -187,7 +187,7 @@ TEST(Fit, AValidationIsEvaluatedAfterEachEpoch) {
     EXPECT_EQ(metric(row, "val_accuracy"), now.accuracy);
     EXPECT_FALSE(row.best) << "nothing is watched";
   };
-  const TrainResult result = trainer.fit(loader, {.epoch_end = compare, .validation = held_out});
+  const TrainResult result = trainer.fit(loader, {.epoch_end = compare, .validation = &held_out});
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(metric(result.epochs[1], "loss"), result.epochs[1].loss);
   EXPECT_EQ(metric(result.epochs[1], "accuracy"), result.epochs[1].accuracy);

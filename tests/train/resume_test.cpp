@@ -31,7 +31,7 @@ struct NoisyRun {
              .early_stopping = early_stopping ? std::optional(EarlyStoppingOptions{.patience = 2}) : std::nullopt}) {}
   TrainResult fit(std::int64_t stop_after = 1000) {
     return trainer.fit(loader, {.progress = [&](const TrainProgress&) { return trainer.steps() < stop_after; },
-                                .validation = held_out});
+                                .validation = &held_out});
   }
   Sequential net = noisy_net();
   std::unique_ptr<Optimizer> optimizer;
@@ -75,7 +75,7 @@ TEST(Resume, AStateSavedAtTheEndOfAnEpochGoesOnBeyondTheBestWeights) {
   NoisyRun whole;
   StateTree at_end;
   const auto save = [&](const EpochMetrics&) { at_end = whole.trainer.state(whole.loader); };
-  static_cast<void>(whole.trainer.fit(whole.loader, {.epoch_end = save, .validation = whole.held_out}));
+  static_cast<void>(whole.trainer.fit(whole.loader, {.epoch_end = save, .validation = &whole.held_out}));
   NoisyRun again;
   again.trainer.load(at_end, again.loader);
   const TrainResult nothing_more = again.fit();
