@@ -1,5 +1,5 @@
-// How long a training step waits for its data, by the number of workers: batches of 32 whose samples take 5 ms each, and
-// a step that takes 60 ms beside. One JSON line each.
+// How long a training step waits for its data, by the number of workers: batches of 32 whose samples take 5 ms each,
+// and a step that takes 60 ms beside. One JSON line each.
 //
 //     build/everyo_loader_wait [STEPS]
 #include <chrono>

@@ -18,7 +18,8 @@ struct Files {
     std::FILE* const file = std::fopen(csv.c_str(), "w");
     everyo::Generator generator(0);
     for (std::int64_t row = 0; row < samples; ++row) {
-      for (std::int64_t column = 0; column < columns; ++column) std::fprintf(file, "%.7g,", generator.standard_normal());
+      for (std::int64_t column = 0; column < columns; ++column)
+        std::fprintf(file, "%.7g,", generator.standard_normal());
       std::fprintf(file, "%d\n", static_cast<int>(row % 10));
     }
     std::fclose(file);

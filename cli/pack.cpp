@@ -20,7 +20,8 @@ struct Choices {
 
 enum class Format { table, idx, npy };
 
-const std::map<std::string, char> delimiters{{"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"space", ' '}, {"bar", '|'}};
+const std::map<std::string, char> delimiters{
+    {"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"space", ' '}, {"bar", '|'}};
 
 /// What a file begins like; a table of numbers when it is none of the others.
 Format format_of(const std::string& path) {
@@ -38,17 +39,18 @@ everyo::Tensor load_array(const std::string& path) {
     case Format::idx: return everyo::load_idx(path);
     case Format::table: break;
   }
-  throw everyo::FileError(fmt::format("{} is neither an .npy nor an IDX file; features and targets of two files are "
-                                      "packed from these, and one table of both from a CSV file",
-                                      path));
+  throw everyo::FileError(
+      fmt::format("{} is neither an .npy nor an IDX file; features and targets of two files are "
+                  "packed from these, and one table of both from a CSV file",
+                  path));
 }
 
 everyo::ArrayDataset load(const Choices& choices) {
   if (choices.files.size() == 3) return {load_array(choices.files[0]), load_array(choices.files[1])};
   const std::string& path = choices.files[0];
   if (format_of(path) != Format::table)
-    throw UsageError(fmt::format("{} holds one array; give the file of its targets, too: everyo pack FEATURES TARGETS OUT",
-                                 path));
+    throw UsageError(
+        fmt::format("{} holds one array; give the file of its targets, too: everyo pack FEATURES TARGETS OUT", path));
   everyo::CsvDatasetOptions options{.target_dtype = everyo::dtype_of(choices.target_type)};
   options.csv.delimiter = delimiters.at(choices.delimiter);
   const char* const end = choices.target.data() + choices.target.size();
@@ -59,7 +61,8 @@ everyo::ArrayDataset load(const Choices& choices) {
 }
 
 std::string described(const everyo::Spec& all) {
-  return fmt::format("{} of {}", everyo::to_string(everyo::Shape(all.shape.sizes().subspan(1))), everyo::name_of(all.dtype));
+  return fmt::format("{} of {}", everyo::to_string(everyo::Shape(all.shape.sizes().subspan(1))),
+                     everyo::name_of(all.dtype));
 }
 
 int pack(const Common& common, const Choices& choices) {
@@ -81,8 +84,7 @@ int pack(const Common& common, const Choices& choices) {
 Command add_pack(CLI::App& program, Common& common) {
   CLI::App* app = program.add_subcommand("pack", "put a data set into one file that is mapped, not parsed");
   const auto choices = std::make_shared<Choices>();
-  app->add_option("files", choices->files,
-                  "TABLE.csv OUT, or FEATURES TARGETS OUT of two .npy or IDX (MNIST) files")
+  app->add_option("files", choices->files, "TABLE.csv OUT, or FEATURES TARGETS OUT of two .npy or IDX (MNIST) files")
       ->required()
       ->expected(2, 3);
   app->add_option("--target", choices->target, "column of the target, by name or number; from the last when negative")

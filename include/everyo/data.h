@@ -3,3 +3,5 @@
 #include "everyo/data/arrays.h"
 #include "everyo/data/dataset.h"
 #include "everyo/data/loader.h"
+#include "everyo/data/packed.h"
+#include "everyo/data/transform.h"

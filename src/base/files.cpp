@@ -34,51 +34,6 @@ auto retry(F&& call) noexcept {
 /// Largest piece of one system call (Linux stops at 2^31 - 4096).
 constexpr std::size_t piece = std::size_t{1} << 30;
 
-/// A file in the making: removed again unless it was renamed into place.
-class NewFile {
- public:
-  explicit NewFile(const Path& target) : target_(target) {
-    struct stat old {};
-    if (lstat(target_.c_str(), &old) == 0 && !S_ISREG(old.st_mode) && !S_ISLNK(old.st_mode))
-      throw FileError(fmt::format("[file] cannot write '{}': it is {}, which a file would replace", target_.string(),
-                                  S_ISDIR(old.st_mode) ? "a directory" : "a device"));
-    static constinit std::atomic<unsigned> count{0};
-    const std::string mark = fmt::format(".{}-{}.part", getpid(), count.fetch_add(1, std::memory_order_relaxed));
-    temporary_ = target_.parent_path() / ("." + target_.filename().string() + mark);
-    descriptor_ = retry([&] { return open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
-    if (descriptor_ < 0) fail("write", target_, errno);
-  }
-  ~NewFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-    if (!in_place_) unlink(temporary_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const std::size_t size = std::min(bytes.size(), piece);
-      const ssize_t done = retry([&] { return ::write(descriptor_, bytes.data(), size); });
-      if (done < 0) fail("write", target_, errno);
-      bytes = bytes.subspan(static_cast<std::size_t>(done));
-    }
-  }
-
-  void put_in_place() {
-    if (retry([&] { return fsync(descriptor_); }) < 0) fail("write", target_, errno);
-    const int closed = close(std::exchange(descriptor_, -1));
-    if (closed < 0 && errno != EINTR) fail("write", target_, errno);
-    if (rename(temporary_.c_str(), target_.c_str()) < 0) fail("write", target_, errno);
-    in_place_ = true;
-    sync_directory(target_.has_parent_path() ? target_.parent_path() : Path("."));
-  }
-
- private:
-  Path target_, temporary_;
-  int descriptor_ = -1;
-  bool in_place_ = false;
-};
-
 }  // namespace
 
 InputFile::InputFile(const Path& file) : path_(file) {
@@ -128,9 +83,49 @@ std::string read_file(const Path& file, std::uint64_t limit) {
   return content;
 }
 
+OutputFile::OutputFile(const Path& target) : target_(target) {
+  struct stat old {};
+  if (lstat(target_.c_str(), &old) == 0 && !S_ISREG(old.st_mode) && !S_ISLNK(old.st_mode))
+    throw FileError(fmt::format("[file] cannot write '{}': it is {}, which a file would replace", target_.string(),
+                                S_ISDIR(old.st_mode) ? "a directory" : "a device"));
+  static constinit std::atomic<unsigned> count{0};
+  const std::string mark = fmt::format(".{}-{}.part", getpid(), count.fetch_add(1, std::memory_order_relaxed));
+  temporary_ = target_.parent_path() / ("." + target_.filename().string() + mark);
+  descriptor_ = retry([&] { return open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  if (descriptor_ < 0) fail("write", target_, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!in_place_) unlink(temporary_.c_str());
+}
+
+void OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::size_t size = std::min(bytes.size(), piece);
+    const ssize_t done = retry([&] { return pwrite(descriptor_, bytes.data(), size, static_cast<off_t>(offset)); });
+    if (done < 0) fail("write", target_, errno);
+    offset += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void OutputFile::put_in_place() {
+  if (retry([&] { return fsync(descriptor_); }) < 0) fail("write", target_, errno);
+  const int closed = close(std::exchange(descriptor_, -1));
+  if (closed < 0 && errno != EINTR) fail("write", target_, errno);
+  if (rename(temporary_.c_str(), target_.c_str()) < 0) fail("write", target_, errno);
+  in_place_ = true;
+  sync_directory(target_.has_parent_path() ? target_.parent_path() : Path("."));
+}
+
 void write_file(const Path& file, std::span<const std::span<const std::byte>> parts) {
-  NewFile fresh(file);
-  for (const std::span<const std::byte> part : parts) fresh.write(part);
+  OutputFile fresh(file);
+  std::uint64_t offset = 0;
+  for (const std::span<const std::byte> part : parts) {
+    fresh.write(offset, part);
+    offset += part.size();
+  }
   fresh.put_in_place();
 }
 

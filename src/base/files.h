@@ -23,6 +23,7 @@ class InputFile {
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Fills `out` from `offset` on; a file that ends before is an error.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
 
  private:
   std::filesystem::path path_;
@@ -32,6 +33,26 @@ class InputFile {
 
 /// The whole file; an error if it has more than `limit` bytes.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit);
+
+/// A file in the making beside its final name, gone again unless it is put in place. Every error is a FileError that
+/// names the final path.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// What is left out between pieces is zero.
+  void write(std::uint64_t offset, std::span<const std::byte> bytes);
+  /// Syncs and renames: from here on, also after a crash, the path names this file.
+  void put_in_place();
+
+ private:
+  std::filesystem::path target_, temporary_;
+  int descriptor_ = -1;
+  bool in_place_ = false;
+};
 
 /// Makes or replaces a file so that at any moment, also after a crash, the path names the old content or all of the
 /// new: the parts are written one after the other beside it, synced, and renamed.

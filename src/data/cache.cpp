@@ -7,25 +7,19 @@
 #include <utility>
 #include <vector>
 
+#include "data/gather.h"
 #include "everyo/data/transform.h"
 
 namespace everyo::inline v1 {
 
 namespace {
 
-/// `count` rows of one's shape.
-Spec stacked(const Spec& one, std::int64_t count) {
-  Spec spec{one.dtype, {count}};
-  for (const std::int64_t size : one.shape.sizes()) spec.shape.push_back(size);
-  return spec;
-}
-Spec row_spec(const Tensor& rows) { return {rows.dtype(), Shape(rows.shape().sizes().subspan(1))}; }
-
 std::byte* row_bytes(const Tensor& rows, std::int64_t row) {
-  return rows.bytes() + row_spec(rows).bytes() * static_cast<std::size_t>(row);
+  return rows.bytes() + data::row_spec(rows.spec()).bytes() * static_cast<std::size_t>(row);
 }
 void copy_row(const std::byte* from, const Tensor& to, std::int64_t row) {
-  if (const std::size_t bytes = row_spec(to).bytes(); bytes > 0) std::memcpy(row_bytes(to, row), from, bytes);
+  if (const std::size_t bytes = data::row_spec(to.spec()).bytes(); bytes > 0)
+    std::memcpy(row_bytes(to, row), from, bytes);
 }
 
 }  // namespace
@@ -56,8 +50,8 @@ struct CachedDataset::Rows {
       check(rows.features, features, "features");
       check(rows.targets, targets, "targets");
     } else {  // the first rows decide what rows look like, and how many there is room for
-      features = row_spec(rows.features);
-      targets = row_spec(rows.targets);
+      features = data::row_spec(rows.features.spec());
+      targets = data::row_spec(rows.targets.spec());
       const std::int64_t bytes = std::max<std::int64_t>(bytes_of_row(), 1);
       room = std::min(allowed / bytes, static_cast<std::int64_t>(place.size()));
       chunk_rows = std::clamp<std::int64_t>(chunk_bytes / bytes, 1, std::max<std::int64_t>(room, 1));
@@ -67,7 +61,7 @@ struct CachedDataset::Rows {
       if (row >= 0) continue;  // another thread was faster, or the index comes twice
       if (used % chunk_rows == 0) {
         const std::int64_t count = std::min(chunk_rows, room - used);
-        chunks.push_back({Tensor::empty(stacked(features, count)), Tensor::empty(stacked(targets, count))});
+        chunks.push_back({Tensor::empty(data::stacked(features, count)), Tensor::empty(data::stacked(targets, count))});
       }
       const auto from = static_cast<std::int64_t>(i);
       copy_row(row_bytes(rows.features, from), chunks.back().features, used % chunk_rows);
@@ -76,10 +70,10 @@ struct CachedDataset::Rows {
     }
   }
   static void check(const Tensor& got, const Spec& one, std::string_view what) {
-    if (row_spec(got) != one)
+    if (const Spec row = data::row_spec(got.spec()); row != one)
       throw ShapeError(
           fmt::format("[CachedDataset] {} of a row are {} {}, of earlier ones {} {}; need one shape and dtype", what,
-                      name_of(got.dtype()), to_string(row_spec(got).shape), name_of(one.dtype), to_string(one.shape)));
+                      name_of(row.dtype), to_string(row.shape), name_of(one.dtype), to_string(one.shape)));
   }
 
   std::mutex mutex;
@@ -121,7 +115,8 @@ Batch CachedDataset::rows(std::span<const std::int64_t> indices) const {
     if (missing.size() == indices.size()) return fresh;
   }
   const auto count = static_cast<std::int64_t>(indices.size());
-  const Batch out{Tensor::empty(stacked(rows_->features, count)), Tensor::empty(stacked(rows_->targets, count))};
+  const Batch out{Tensor::empty(data::stacked(rows_->features, count)),
+                  Tensor::empty(data::stacked(rows_->targets, count))};
   std::int64_t next = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const Rows::Kept& row = kept[static_cast<std::size_t>(i)];

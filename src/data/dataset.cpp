@@ -49,9 +49,8 @@ Batch Dataset::range(std::int64_t first, std::int64_t count) const {
 namespace everyo::data {
 
 namespace {
-/// The shape of `count` rows of `all`.
-Spec rows_spec(const Tensor& all, std::int64_t count) {
-  Spec spec = all.spec();
+/// The spec of `count` rows of it.
+Spec rows_spec(Spec spec, std::int64_t count) {
   spec.shape.set(0, count);
   return spec;
 }
@@ -66,27 +65,37 @@ Tensor view_from(const Tensor& all, std::int64_t first, const Spec& spec) {
 }
 }  // namespace
 
+Spec stacked(const Spec& one, std::int64_t count) {
+  Spec spec{one.dtype, {count}};
+  for (const std::int64_t size : one.shape.sizes()) spec.shape.push_back(size);
+  return spec;
+}
+
 Tensor gather(const Tensor& all, std::span<const std::int64_t> indices) {
-  Scoped<&Context::category> category(MemoryCategory::input);
+  if (all.is_meta()) return Tensor::meta(rows_spec(all.spec(), static_cast<std::int64_t>(indices.size())));
+  return gather({all.bytes(), all.spec().bytes()}, all.spec(), indices);
+}
+
+Tensor gather(std::span<const std::byte> all, const Spec& spec, std::span<const std::int64_t> indices) {
+  const Scoped<&Context::category> category(MemoryCategory::input);
+  const Scoped<&Context::meta> with_values(false);
   const auto count = static_cast<std::int64_t>(indices.size());
-  Tensor out = Tensor::empty(rows_spec(all, count));
-  if (out.is_meta() || count == 0 || all.size() == 0) return out;
+  Tensor out = Tensor::empty(rows_spec(spec, count));
+  if (count == 0 || all.empty()) return out;
   kernels::gather_rows({.outer = 1,
-                        .limit = all.shape()[0],
-                        .inner = all.size() / all.shape()[0],
+                        .limit = spec.shape[0],
+                        .inner = spec.shape.elements() / spec.shape[0],
                         .count = count,
                         .index_dtype = int64,
                         .index = indices.data()},
-                       size_of(all.dtype()), all.bytes(), out.bytes());
+                       size_of(spec.dtype), all.data(), out.bytes());
   return out;
 }
 
 Tensor view_rows(const Tensor& all, std::int64_t first, std::int64_t count) {
-  return view_from(all, first, rows_spec(all, count));
+  return view_from(all, first, rows_spec(all.spec(), count));
 }
 
-Tensor row_of(const Tensor& all, std::int64_t row) {
-  return view_from(all, row, {all.dtype(), Shape(all.shape().sizes().subspan(1))});
-}
+Tensor row_of(const Tensor& all, std::int64_t row) { return view_from(all, row, row_spec(all.spec())); }
 
 }  // namespace everyo::data

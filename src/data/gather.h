@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -6,8 +7,16 @@
 
 namespace everyo::data {
 
+/// What one of the rows is.
+inline Spec row_spec(const Spec& rows) { return {rows.dtype, Shape(rows.shape.sizes().subspan(1))}; }
+/// What `count` rows like one are.
+Spec stacked(const Spec& one, std::int64_t count);
+
 /// A copy of the rows of `all` [N, ..] at `indices` [B], in 0..N-1: [B, ..], category input.
 Tensor gather(const Tensor& all, std::span<const std::int64_t> indices);
+
+/// The same of bytes that no tensor owns, `all` being those of `spec`.
+Tensor gather(std::span<const std::byte> all, const Spec& spec, std::span<const std::int64_t> indices);
 
 /// Rows first … first+count-1 of `all` [N, ..]: [count, ..], sharing its storage.
 Tensor view_rows(const Tensor& all, std::int64_t first, std::int64_t count);

@@ -21,7 +21,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the header's numbers and the arrays are little-endian");
 
-constexpr std::string_view mark("\x89" "EVPACK\n", 8);
+constexpr std::string_view mark(
+    "\x89"
+    "EVPACK\n",
+    8);
 constexpr std::uint32_t version = 1;
 constexpr std::uint64_t alignment = 64;
 constexpr std::size_t digest_bytes = 32;
@@ -34,14 +37,8 @@ struct ArrayFields {
 constexpr ArrayFields features_at{12, 20, 32}, targets_at{16, 24, 96};
 
 // Numbers of the dtypes in files; they stay when the library's enumeration changes.
-constexpr std::array<std::pair<std::uint32_t, DType>, dtype_count> dtype_codes{{{1, float32},
-                                                                                {2, float64},
-                                                                                {3, float16},
-                                                                                {4, bfloat16},
-                                                                                {5, int64},
-                                                                                {6, int32},
-                                                                                {7, uint8},
-                                                                                {8, boolean}}};
+constexpr std::array<std::pair<std::uint32_t, DType>, dtype_count> dtype_codes{
+    {{1, float32}, {2, float64}, {3, float16}, {4, bfloat16}, {5, int64}, {6, int32}, {7, uint8}, {8, boolean}}};
 
 using Header = std::array<std::byte, header_bytes>;
 
@@ -140,8 +137,8 @@ class Column {
   void append(base::OutputFile& file, const Tensor& rows, std::string_view what) {
     const Spec one = data::row_spec(rows.spec()), expected = data::row_spec(spec_);
     if (one != expected)
-      throw ShapeError(fmt::format("[pack] {} of a row are {} {}, of earlier ones {} {}; need one shape and dtype", what,
-                                   name_of(one.dtype), to_string(one.shape), name_of(expected.dtype),
+      throw ShapeError(fmt::format("[pack] {} of a row are {} {}, of earlier ones {} {}; need one shape and dtype",
+                                   what, name_of(one.dtype), to_string(one.shape), name_of(expected.dtype),
                                    to_string(expected.shape)));
     if (rows.spec().bytes() == 0) return;
     const std::span<const std::byte> bytes(rows.bytes(), rows.spec().bytes());
@@ -218,13 +215,14 @@ Batch PackedDataset::rows(std::span<const std::int64_t> indices) const {
   if (bad != indices.end())
     throw ShapeError(fmt::format("[PackedDataset] index {} at position {} is out of range for {} samples", *bad,
                                  bad - indices.begin(), size()));
-  return {data::gather(file_->features(), info().features, indices), data::gather(file_->targets(), info().targets, indices)};
+  return {data::gather(file_->features(), info().features, indices),
+          data::gather(file_->targets(), info().targets, indices)};
 }
 
 Batch PackedDataset::range(std::int64_t first, std::int64_t count) const {
   if (first < 0 || count < 0 || first > size() - count)
-    throw ShapeError(fmt::format("[PackedDataset] rows {}..{} are out of range for {} samples", first,
-                                 first + count - 1, size()));
+    throw ShapeError(
+        fmt::format("[PackedDataset] rows {}..{} are out of range for {} samples", first, first + count - 1, size()));
   const Scoped<&Context::category> category(MemoryCategory::input);
   const Scoped<&Context::meta> with_values(false);
   const auto copy = [&](std::span<const std::byte> all, Spec spec) {
@@ -232,14 +230,16 @@ Batch PackedDataset::range(std::int64_t first, std::int64_t count) const {
     const Tensor out = Tensor::empty(spec);
     const std::size_t bytes = spec.bytes();
     if (bytes > 0)
-      std::memcpy(out.bytes(), all.data() + bytes / static_cast<std::size_t>(count) * static_cast<std::size_t>(first), bytes);
+      std::memcpy(out.bytes(), all.data() + bytes / static_cast<std::size_t>(count) * static_cast<std::size_t>(first),
+                  bytes);
     return out;
   };
   return {copy(file_->features(), info().features), copy(file_->targets(), info().targets)};
 }
 
 void PackedDataset::verify() const {
-  if (base::sha256(file_->features()) != info().features_digest || base::sha256(file_->targets()) != info().targets_digest)
+  if (base::sha256(file_->features()) != info().features_digest ||
+      base::sha256(file_->targets()) != info().targets_digest)
     fail(file_->path, "its data is damaged: the checksum does not agree; pack it again");
 }
 

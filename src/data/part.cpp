@@ -84,9 +84,7 @@ class Stack {
       throw ShapeError(fmt::format("the transform gave {} without values", what));
     if (!out_.defined()) {
       one_ = value.spec();
-      Spec all{one_.dtype, {rows_}};
-      for (const std::int64_t size : one_.shape.sizes()) all.shape.push_back(size);
-      out_ = Tensor::empty(all);
+      out_ = Tensor::empty(stacked(one_, rows_));
     }
     if (value.spec() != one_)
       throw ShapeError(fmt::format("the transform gave {} {} {}, for the sample before {} {}; need one shape and dtype",
@@ -140,14 +138,18 @@ Batch map_samples(const Batch& rows, std::span<const std::int64_t> indices, cons
   return {features.take(), targets.take()};
 }
 
-Batch make_batch(const Dataset& data, const LoaderOptions& options, const Part& part, int threads,
-                 const Cancelled* cancelled) {
+Context data_context(int threads) noexcept {
   Context clean;
   clean.grad = false;
   clean.category = MemoryCategory::input;
   clean.threads = static_cast<std::int16_t>(threads);
   clean.team = context().team;
-  const ContextScope in(clean);
+  return clean;
+}
+
+Batch make_batch(const Dataset& data, const LoaderOptions& options, const Part& part, int threads,
+                 const Cancelled* cancelled) {
+  const ContextScope in(data_context(threads));
 
   Batch batch;
   if (!options.transform) {

@@ -32,6 +32,10 @@ Share share_of(std::int64_t rows, const LoaderOptions& options);
 using Cancelled = std::atomic<bool>;
 struct CancelledError {};
 
+/// What data sets and transforms run under: nothing of the caller's modes, so that what they give does not depend on
+/// who calls them.
+Context data_context(int threads) noexcept;
+
 /// Reads a part, puts its samples through the transform, and stacks them. The result depends on the part, the data set
 /// and the options' seed and transform only. Throws CancelledError soon after `cancelled` is set.
 Batch make_batch(const Dataset& data, const LoaderOptions& options, const Part& part, int threads,

@@ -126,7 +126,8 @@ TEST_F(PackedFile, EveryCutAndEveryChangeOfTheHeaderIsRefused) {
   pack(numbered(3), path());
   const std::string whole = content();
   ASSERT_EQ(message_of(whole), "no error");
-  for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_NE(message_of(whole.substr(0, size)), "no error") << size;
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_NE(message_of(whole.substr(0, size)), "no error") << size;
   EXPECT_THAT(message_of(whole + 'x'), HasSubstr("need 344 bytes, the file has 345"));
   for (std::size_t at = 0; at < 256; ++at) {
     std::string changed = whole;
@@ -146,7 +147,8 @@ TEST_F(PackedFile, AHostileHeaderWithTheRightChecksumIsRefused) {
     std::string changed = whole;
     std::memcpy(changed.data() + at, &value, sizeof value);
     const std::string digest = base::sha256(std::as_bytes(std::span(changed).first(224)));
-    for (std::size_t i = 0; i < 32; ++i) changed[224 + i] = static_cast<char>(std::stoi(digest.substr(2 * i, 2), nullptr, 16));
+    for (std::size_t i = 0; i < 32; ++i)
+      changed[224 + i] = static_cast<char>(std::stoi(digest.substr(2 * i, 2), nullptr, 16));
     return message_of(changed);
   };
   EXPECT_EQ(message(8, std::uint32_t{1}), "no error") << "the checksum is made as it should be";

@@ -12,7 +12,8 @@ namespace everyo::inline v1 {
 struct PackedInfo {
   Spec features, targets;   ///< [N, ..] each
   std::uint64_t bytes = 0;  ///< of the file
-  /// SHA-256 of features and of targets, 64 hexadecimal digits each: what the file was packed from, in a record of a run.
+  /// SHA-256 of features and of targets, 64 hexadecimal digits each: what the file was packed from, in a record of a
+  /// run.
   std::string features_digest, targets_digest;
 };
 
@@ -25,8 +26,9 @@ struct PackedInfo {
 EVERYO_API PackedInfo pack(const Dataset& data, const std::string& path);
 
 /// A data set in a file that `pack` wrote. The file is mapped: opening reads its header alone, rows come from the pages
-/// that hold them, and processes that read one file share its memory. rows() and range() copy (category input). While it
-/// is open the file may be replaced, as `pack` does, but not changed or cut by other programs. Copying shares the map.
+/// that hold them, and processes that read one file share its memory. rows() and range() copy (category input). While
+/// it is open the file may be replaced, as `pack` does, but not changed or cut by other programs. Copying shares the
+/// map.
 class EVERYO_API PackedDataset : public Dataset {
  public:
   /// Throws FileError for a file that is missing, of another kind or version, damaged in its header, or longer or
