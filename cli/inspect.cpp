@@ -90,9 +90,9 @@ void print(const json& found) {
 }
 
 std::string where(const json& found) {
-  const std::string step = found["step"].is_null() ? "no step" : fmt::format("step {}", found["step"].get<std::int64_t>());
-  return found["epoch"].is_null() ? step
-                                  : fmt::format("{}, {} epochs done", step, found["epoch"].get<std::int64_t>());
+  const std::string step =
+      found["step"].is_null() ? "no step" : fmt::format("step {}", found["step"].get<std::int64_t>());
+  return found["epoch"].is_null() ? step : fmt::format("{}, {} epochs done", step, found["epoch"].get<std::int64_t>());
 }
 
 json inspect_file(const Path& path) {
@@ -119,11 +119,14 @@ json inspect_run(const Path& folder, const everyo::CheckpointStore& store, bool&
   fmt::print("{}: run\n", folder.string());
   for (const Path& each : store.list()) {
     json row{{"name", each.filename().string()}, {"latest", each == latest}, {"best", each == best}};
-    const char* mark = each == latest && each == best ? "  latest, best" : each == latest ? "  latest" : each == best ? "  best" : "";
+    const char* mark = each == latest && each == best ? "  latest, best"
+                       : each == latest               ? "  latest"
+                       : each == best                 ? "  best"
+                                                      : "";
     try {
       json state = describe(everyo::load_state(each));
-      fmt::print("  {}  {}, {}, all sums are right{}\n", each.filename().string(), where(state), size_of(bytes_of(state)),
-                 mark);
+      fmt::print("  {}  {}, {}, all sums are right{}\n", each.filename().string(), where(state),
+                 size_of(bytes_of(state)), mark);
       row.update({{"whole", true}, {"step", state["step"]}, {"epoch", state["epoch"]}});
       newest = std::move(state);
     } catch (const everyo::FileError& error) {
@@ -151,8 +154,9 @@ int inspect(const Common& common, const std::string& name) {
   if (is_file(path)) {
     found = inspect_file(path);
   } else if (!std::filesystem::is_directory(path, ignored)) {
-    throw everyo::FileError(fmt::format("{}: not found; give a run's folder, a checkpoint, or a .safetensors file", name),
-                            everyo::ErrorKind::file_not_found);
+    throw everyo::FileError(
+        fmt::format("{}: not found; give a run's folder, a checkpoint, or a .safetensors file", name),
+        everyo::ErrorKind::file_not_found);
   } else if (is_file(path / "manifest.json")) {
     found = inspect_checkpoint(path);
   } else {
@@ -172,7 +176,8 @@ int inspect(const Common& common, const std::string& name) {
 }  // namespace
 
 Command add_inspect(CLI::App& program, Common& common) {
-  CLI::App* app = program.add_subcommand("inspect", "show and check what a run, a checkpoint or a safetensors file holds");
+  CLI::App* app =
+      program.add_subcommand("inspect", "show and check what a run, a checkpoint or a safetensors file holds");
   const auto path = std::make_shared<std::string>();
   app->add_option("path", *path, "folder of a run or a checkpoint, or a .safetensors file")->required();
   return {app, [&common, path] { return inspect(common, *path); }};

@@ -30,8 +30,8 @@ CLI::Validator data_source() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
         if (kind_of(text) != Kind::unknown) return "";
-        return fmt::format(
-            "'{}' is unknown; give digits, a file of .csv, or one of .npy or IDX with its --labels", text);
+        return fmt::format("'{}' is unknown; give digits, a file of .csv, or one of .npy or IDX with its --labels",
+                           text);
       },
       "digits|FILE");
 }
@@ -42,7 +42,8 @@ everyo::ArrayDataset load_rows(const Source& source) {
   if (pair && source.labels.empty())
     throw UsageError(fmt::format("--data {} needs --labels FILE, the labels of its rows", source.data));
   if (!pair && !source.labels.empty())
-    throw UsageError(fmt::format("--labels goes with .npy and IDX files; --data {} has its labels inside", source.data));
+    throw UsageError(
+        fmt::format("--labels goes with .npy and IDX files; --data {} has its labels inside", source.data));
   if (kind != Kind::csv && !source.target.empty())
     throw UsageError(fmt::format("--target names a column of a .csv file; --data {} has none", source.data));
   switch (kind) {

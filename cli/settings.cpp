@@ -117,8 +117,8 @@ void Settings::read(const std::filesystem::path& file) {
 
 void Settings::set(const Setting& setting, const json& value, const std::string& file) const {
   if (!assign(setting.value, value) || value.is_null())
-    throw UsageError(fmt::format("--config {}: '{}' is {}; give {}", file, setting.key, value.dump(),
-                                 kind_of(setting.value)));
+    throw UsageError(
+        fmt::format("--config {}: '{}' is {}; give {}", file, setting.key, value.dump(), kind_of(setting.value)));
   try {  // the option's own check, and from here on it counts as given
     setting.option->add_result(plain(value));
     setting.option->run_callback();

@@ -37,7 +37,10 @@ HWY_INLINE void store_winner(WideVec<T> v, Winner* p, std::int64_t lanes) {
     else
       return numbers;
   }();
-  if (lanes == lanes_of<T>) return hn::StoreU(packed, d, p);
+  if (lanes >= lanes_of<T>) return hn::StoreU(packed, d, p);
+#if HWY_TARGET != HWY_SCALAR
+  if (2 * lanes == lanes_of<T>) return hn::StoreU(hn::LowerHalf(packed), hn::Half<decltype(d)>(), p);
+#endif
   HWY_ALIGN Winner buffer[hn::MaxLanes(d)];
   hn::StoreU(packed, d, buffer);
   std::memcpy(p, buffer, static_cast<std::size_t>(lanes) * sizeof(Winner));
@@ -46,16 +49,20 @@ HWY_INLINE void store_winner(WideVec<T> v, Winner* p, std::int64_t lanes) {
 template <class T, class Winner>
 HWY_INLINE WideVec<T> load_winner(const Winner* p, std::int64_t lanes) {
   const WinnerTag<T, Winner> d;
-  HWY_ALIGN Winner buffer[hn::MaxLanes(d)] = {};
-  if (lanes < lanes_of<T>) {
+  const auto packed = [&] {
+    if (lanes >= lanes_of<T>) return hn::LoadU(d, p);
+#if HWY_TARGET != HWY_SCALAR
+    if (2 * lanes == lanes_of<T>) return hn::ZeroExtendVector(d, hn::LoadU(hn::Half<decltype(d)>(), p));
+#endif
+    HWY_ALIGN Winner buffer[hn::MaxLanes(d)] = {};
     std::memcpy(buffer, p, static_cast<std::size_t>(lanes) * sizeof(Winner));
-    p = buffer;
-  }
+    return hn::LoadU(d, buffer);
+  }();
   const auto numbers = [&] {
     if constexpr (sizeof(Winner) == 1)
-      return hn::PromoteTo(Whole<T>(), hn::LoadU(d, p));
+      return hn::PromoteTo(Whole<T>(), packed);
     else
-      return hn::LoadU(d, p);
+      return packed;
   }();
   if constexpr (std::is_same_v<T, double>)
     return hn::PromoteTo(WideTag<T>(), numbers);
