@@ -1,6 +1,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -46,6 +47,10 @@ CLI::Validator one_of(std::vector<std::string> allowed);
 
 /// The allowed word that looks most like `word`, or "" when none does.
 std::string similar(const std::string& word, const std::vector<std::string>& allowed);
+
+/// A small text file from outside, of at most a megabyte. `what` begins the message of the FileError for one that is
+/// missing or cannot be read.
+std::string read_text(const std::filesystem::path& path, const std::string& what);
 
 /// The last line of standard output under --json.
 void print_json(const nlohmann::json& value);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/rows.h"
 #include "everyo/data.h"
@@ -35,19 +35,16 @@ RunConfig read_config(const std::filesystem::path& folder) {
         fmt::format("{} is no folder; give the folder that 'everyo train --out' wrote", folder.string()),
         everyo::ErrorKind::file_not_found);
   const std::filesystem::path path = folder / "config.json";
-  if (!std::filesystem::is_regular_file(path, ignored))
+  if (!std::filesystem::exists(path, ignored))
     throw everyo::FileError(
-        fmt::format("{} not found, or no file; a folder without it holds no whole run, so train again "
-                    "with --out",
-                    path.string()),
+        fmt::format("{} not found; a folder without it holds no whole run, so train again with --out", path.string()),
         everyo::ErrorKind::file_not_found);
-  std::ifstream file(path);
-  if (!file) throw everyo::FileError(fmt::format("{} is not readable", path.string()));
+  const std::string text = read_text(path, path.string());
   const auto damaged = [&](std::string_view what) {
     return everyo::FileError(fmt::format("{} is damaged: {}; train again with --out", path.string(), what));
   };
   try {
-    const nlohmann::json config = nlohmann::json::parse(file);
+    const nlohmann::json config = everyo::base::parse_json(text, fmt::format("{} is damaged", path.string()));
     const nlohmann::json& model = config.at("model");
     for (const char* key : {"inputs", "classes"})
       if (!model.at(key).is_number_integer()) throw damaged(fmt::format("model.{} is no whole number", key));

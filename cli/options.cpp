@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fstream>
 #include <numeric>
 
 #include "cli/command.h"
+#include "everyo/error.h"
 
 namespace cli {
 namespace {
@@ -93,6 +95,21 @@ void add_common(CLI::App& app, Common& common) {
   app.add_flag("--json", common.json, "make the last line of standard output one JSON value");
   app.add_option("--threads", common.threads, "most threads to use; 0: all")->check(whole_number(0, 4096));
   app.add_option("--isa", common.isa, "highest instruction set to use")->check(one_of({"baseline", "avx2", "avx512"}));
+}
+
+std::string read_text(const std::filesystem::path& path, const std::string& what) {
+  constexpr std::size_t most = std::size_t{1} << 20;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw everyo::FileError(fmt::format("{} not found, or no file", what), everyo::ErrorKind::file_not_found);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(most + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (!file && !file.eof())) throw everyo::FileError(fmt::format("{} is not readable", what));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > most)
+    throw everyo::FileError(fmt::format("{} has more than the {} bytes that are read of it", what, most));
+  return text;
 }
 
 void print_json(const nlohmann::json& value) {

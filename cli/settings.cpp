@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <type_traits>
 
+#include "base/json.h"
 #include "everyo/error.h"
 
 namespace cli {
@@ -87,44 +87,38 @@ CLI::Option* Settings::add(const std::string& name, Value value, const std::stri
 }
 
 void Settings::read(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored))
-    throw everyo::FileError(fmt::format("--config {}: not found, or no file", file.string()),
-                            everyo::ErrorKind::file_not_found);
-  std::ifstream stream(file);
-  if (!stream) throw everyo::FileError(fmt::format("--config {}: not readable", file.string()));
+  const std::string from = fmt::format("--config {}", file.string()), text = read_text(file, from);
   json content;
   try {
-    content = json::parse(stream);
-  } catch (const json::exception& error) {
-    throw UsageError(fmt::format("--config {}: no JSON: {}", file.string(), error.what()));
+    content = everyo::base::parse_json(text, from);
+  } catch (const everyo::FileError& error) {
+    throw UsageError(error.what());
   }
-  if (!content.is_object())
-    throw UsageError(fmt::format("--config {}: it must be one object of keys and values", file.string()));
+  if (!content.is_object()) throw UsageError(fmt::format("{}: it must be one object of keys and values", from));
   std::vector<std::string> known;
   for (const Setting& setting : settings_) known.push_back(setting.key);
   for (const auto& [key, value] : content.items()) {
     const auto setting = std::ranges::find(settings_, key, &Setting::key);
     if (setting == settings_.end()) {
       const std::string close = similar(key, known);
-      throw UsageError(fmt::format("--config {}: unknown key '{}'; known: {}{}", file.string(), key,
+      throw UsageError(fmt::format("{}: unknown key '{}'; known: {}{}", from, everyo::base::printable(key),
                                    fmt::join(known, ", "),
                                    close.empty() ? "" : fmt::format(". Did you mean '{}'?", close)));
     }
-    if (setting->option->count() == 0) set(*setting, value, file.string());
+    if (setting->option->count() == 0) set(*setting, value, from);
   }
 }
 
-void Settings::set(const Setting& setting, const json& value, const std::string& file) const {
+void Settings::set(const Setting& setting, const json& value, const std::string& from) const {
   if (!assign(setting.value, value) || value.is_null())
-    throw UsageError(
-        fmt::format("--config {}: '{}' is {}; give {}", file, setting.key, value.dump(), kind_of(setting.value)));
+    throw UsageError(fmt::format("{}: '{}' is {}; give {}", from, setting.key, value.dump(-1, ' ', true).substr(0, 80),
+                                 kind_of(setting.value)));
   try {  // the option's own check, and from here on it counts as given
     setting.option->add_result(plain(value));
     setting.option->run_callback();
   } catch (const CLI::ParseError& error) {
     const std::string what = error.what();
-    throw UsageError(fmt::format("--config {}: {}", file, what.substr(0, what.find('\n'))));
+    throw UsageError(fmt::format("{}: {}", from, what.substr(0, what.find('\n'))));
   }
 }
 

@@ -46,7 +46,7 @@ class Settings {
     OnResume on_resume;
     CLI::Option* option;
   };
-  void set(const Setting& setting, const nlohmann::json& value, const std::string& file) const;
+  void set(const Setting& setting, const nlohmann::json& value, const std::string& from) const;
 
   CLI::App& app_;
   std::vector<Setting> settings_;

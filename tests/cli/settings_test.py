@@ -57,8 +57,11 @@ class Config(unittest.TestCase):
             ({"model": "resnet"}, ("--model", "'resnet' is unknown", "mlp")),
             ({"schedule": ["cosine"]}, ("'schedule' is [\"cosine\"]; give a text",)),
             ([1], ("one object",)),
-            ("{", ("no JSON", "line 1")),
-            ("", ("no JSON",)),
+            ("{", ("no valid JSON", "line 1")),
+            ("", ("no valid JSON",)),
+            ('{"epochs": 3, "epochs": 4}', ("the name 'epochs' twice",)),
+            ("[" * 10**5, ("more than 100 deep",)),
+            ("{\0}", ("zero byte",)),
         ):
             with self.subTest(content=content):
                 message = usage_of("train", "--config", self.write(content))
@@ -68,7 +71,7 @@ class Config(unittest.TestCase):
     def test_a_file_that_is_not_there_is_a_failure(self):
         result = run("train", "--config", self.folder / "gone.json")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("gone.json: not found", result.stderr)
+        self.assertIn("gone.json not found", result.stderr)
 
     def test_a_resumed_run_keeps_what_it_was_begun_with(self):
         out = self.folder / "run"
