@@ -11,10 +11,11 @@ find_package(fmt 9 CONFIG REQUIRED)
 find_package(nlohmann_json 3.11 CONFIG REQUIRED)
 find_package(CLI11 2.1 CONFIG REQUIRED)
 find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
+find_package(ZLIB REQUIRED)
 find_package(Threads REQUIRED)
 
 add_library(everyo_dependencies INTERFACE)
-target_link_libraries(everyo_dependencies INTERFACE DNNL::dnnl hwy::hwy fmt::fmt nlohmann_json::nlohmann_json OpenSSL::Crypto
+target_link_libraries(everyo_dependencies INTERFACE DNNL::dnnl hwy::hwy fmt::fmt nlohmann_json::nlohmann_json OpenSSL::Crypto ZLIB::ZLIB
                                                     Threads::Threads)
 # GCC's OpenMP with either compiler: oneDNN's build uses it, and is told to stay on one thread.
 target_link_libraries(everyo_dependencies INTERFACE gomp)

@@ -1,6 +1,7 @@
 #pragma once
 // All of the library.
 #include "everyo/accumulation.h"
+#include "everyo/archive.h"
 #include "everyo/autograd.h"
 #include "everyo/checkpoint.h"
 #include "everyo/communicator.h"

@@ -1,9 +1,12 @@
+#include "data/npy.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -110,11 +113,12 @@ class Header {
   std::set<std::string_view> seen_;
 };
 
+constexpr std::pair<std::string_view, DType> descrs[] = {{"<f4", float32}, {"<f8", float64}, {"<f2", float16},
+                                                         {"<i8", int64},   {"<i4", int32},   {"|u1", uint8},
+                                                         {"|b1", boolean}};
+
 DType dtype_of_descr(std::string_view descr, const std::string& path) {
-  constexpr std::pair<std::string_view, DType> known[] = {{"<f4", float32}, {"<f8", float64}, {"<f2", float16},
-                                                          {"<i8", int64},   {"<i4", int32},   {"|u1", uint8},
-                                                          {"|b1", boolean}};
-  for (const auto& [name, dtype] : known)
+  for (const auto& [name, dtype] : descrs)
     if (name == descr) return dtype;
   fail(path,
        fmt::format("its dtype '{}' is none that is read; save it as float32, float64, float16, int64, int32, uint8 "
@@ -124,19 +128,22 @@ DType dtype_of_descr(std::string_view descr, const std::string& path) {
 
 }  // namespace
 
-Tensor load_npy(const std::string& path) {
-  const base::InputFile file(path);
+}  // namespace everyo::inline v1
+
+namespace everyo::data {
+
+Tensor read_npy(const ByteSource& file, const std::string& path) {
   std::array<std::byte, 12> start{};
   const std::uint64_t least = 10;
-  if (file.size() < least) fail(path, "it is too short for an .npy file");
-  file.read(0, std::span(start).first(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), start.size()))));
+  if (file.size < least) fail(path, "it is too short for an .npy file");
+  file.read(0, std::span(start).first(static_cast<std::size_t>(std::min<std::uint64_t>(file.size, start.size()))));
   if (std::memcmp(start.data(), magic.data(), magic.size()) != 0) fail(path, "it does not begin as an .npy file does");
   const auto at = [&](std::size_t i) { return std::to_integer<std::uint64_t>(start[i]); };
   const std::uint64_t version = at(6), size_bytes = version == 1 ? 2 : 4, begin = 8 + size_bytes;
   if (version < 1 || version > 3) fail(path, fmt::format("its format version is {}; 1 to 3 are read", version));
   std::uint64_t header_bytes = 0;
   for (std::uint64_t i = size_bytes; i-- > 0;) header_bytes = header_bytes << 8 | at(8 + i);
-  if (file.size() < begin || header_bytes > std::min(file.size() - begin, most_header_bytes))
+  if (file.size < begin || header_bytes > std::min(file.size - begin, most_header_bytes))
     fail(path, fmt::format("its header of {} bytes does not fit", header_bytes));
   std::string text(static_cast<std::size_t>(header_bytes), '\0');
   file.read(begin, std::as_writable_bytes(std::span(text)));
@@ -144,9 +151,9 @@ Tensor load_npy(const std::string& path) {
 
   const Spec spec{dtype_of_descr(header.descr, path), header.shape};
   const std::uint64_t data = begin + header_bytes;
-  if (file.size() - data != spec.bytes())
+  if (file.size - data != spec.bytes())
     fail(path, fmt::format("shape {} needs {} bytes, the file has {}", to_string(spec.shape), spec.bytes(),
-                           file.size() - data));
+                           file.size - data));
   const Scoped<&Context::category> category(MemoryCategory::input);
   const Scoped<&Context::meta> with_values(false);
   const Tensor tensor = Tensor::empty(spec);
@@ -161,6 +168,32 @@ Tensor load_npy(const std::string& path) {
     stride *= std::max<std::int64_t>(size, 1);
   }
   return Tensor::borrow(tensor.bytes(), spec, strides).copy();
+}
+
+std::string npy_header(const Spec& spec) {
+  const auto found = std::ranges::find(descrs, spec.dtype, &std::pair<std::string_view, DType>::second);
+  if (found == std::end(descrs))
+    throw DTypeError(fmt::format("[npy] NumPy has no {}; convert to float32", name_of(spec.dtype)));
+  std::string shape;
+  for (const std::int64_t size : spec.shape.sizes()) shape += fmt::format("{}{}", shape.empty() ? "" : ", ", size);
+  if (spec.shape.rank() == 1) shape += ',';
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", found->first, shape);
+  const std::size_t before = magic.size() + 4;  // and two version bytes, two of the size
+  text.append(63 - (before + text.size()) % 64, ' ');
+  text += '\n';
+  std::string header(magic);
+  for (const std::size_t byte : {std::size_t{1}, std::size_t{0}, text.size() & 0xff, text.size() >> 8})
+    header.push_back(static_cast<char>(byte));
+  return header + text;
+}
+
+}  // namespace everyo::data
+
+namespace everyo::inline v1 {
+
+Tensor load_npy(const std::string& path) {
+  const base::InputFile file(path);
+  return data::read_npy({file.size(), [&](std::uint64_t at, std::span<std::byte> out) { file.read(at, out); }}, path);
 }
 
 }  // namespace everyo::inline v1

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/files.h"
+#include "everyo/archive.h"
 #include "everyo/checkpoint.h"
 #include "everyo/data.h"
 #include "everyo/error.h"
@@ -69,6 +70,11 @@ TEST_F(Truncation, OfACheckpointsFiles) {
   manifest.pop_back();
   write(manifest);
   expect_every_cut_is_refused([&] { (void)load_state(checkpoint); });
+}
+
+TEST_F(Truncation, OfAnArchive) {
+  save_archive(file, {.class_name = "Net", .parameters = {{"w", Tensor::from<float>({1, 2})}}});
+  expect_every_cut_is_refused([&] { (void)load_archive(file); });
 }
 
 TEST_F(Truncation, OfAnIdxFile) {
