@@ -4,4 +4,6 @@
 #include "everyo/data/dataset.h"
 #include "everyo/data/loader.h"
 #include "everyo/data/packed.h"
+#include "everyo/data/synthetic.h"
+#include "everyo/data/text.h"
 #include "everyo/data/transform.h"
