@@ -1,13 +1,11 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <string_view>
 
 #include "cli/command.h"
+#include "cli/rows.h"
 #include "everyo/data.h"
 
 namespace cli {
@@ -18,26 +16,15 @@ struct Choices {
   std::string target = "-1", delimiter = "comma", target_type = "int64";
 };
 
-enum class Format { table, idx, npy };
-
 const std::map<std::string, char> delimiters{
     {"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"space", ' '}, {"bar", '|'}};
-
-/// What a file begins like; a table of numbers when it is none of the others.
-Format format_of(const std::string& path) {
-  std::array<char, 6> start{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(start.data(), start.size());
-  const std::string_view begin(start.data(), static_cast<std::size_t>(file.gcount()));
-  if (begin == "\x93NUMPY") return Format::npy;
-  return begin.starts_with(std::string_view("\0\0", 2)) ? Format::idx : Format::table;
-}
 
 everyo::Tensor load_array(const std::string& path) {
   switch (format_of(path)) {
     case Format::npy: return everyo::load_npy(path);
     case Format::idx: return everyo::load_idx(path);
-    case Format::table: break;
+    case Format::table:
+    case Format::packed: break;
   }
   throw everyo::FileError(
       fmt::format("{} is neither an .npy nor an IDX file; features and targets of two files are "

@@ -3,57 +3,65 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 #include "everyo/train.h"
 
 namespace cli {
 namespace {
 
-enum class Kind : std::uint8_t { digits, csv, npy, idx, unknown };
-
-Kind kind_of(const std::string& data) {
-  const std::filesystem::path path(data);
-  if (data == "digits") return Kind::digits;
-  if (path.extension() == ".csv") return Kind::csv;
-  if (path.extension() == ".npy") return Kind::npy;
-  const std::string name = path.filename().string();  // train-images-idx3-ubyte, t10k-images.idx3-ubyte, digits.idx
-  if (path.extension() == ".idx" || name.find("-idx") != std::string::npos || name.find(".idx") != std::string::npos)
-    return Kind::idx;
-  return Kind::unknown;
-}
+bool is_digits(const Source& source) { return source.data == "digits"; }
 
 }  // namespace
+
+Format format_of(const std::string& path) {
+  std::array<char, 8> start{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(start.data(), start.size());
+  const std::string_view begin(start.data(), static_cast<std::size_t>(file.gcount()));
+  if (begin.starts_with("\x93NUMPY")) return Format::npy;
+  if (begin.starts_with("\x89"
+                        "EVPACK"))
+    return Format::packed;
+  return begin.starts_with(std::string_view("\0\0", 2)) ? Format::idx : Format::table;
+}
 
 CLI::Validator data_source() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
-        if (kind_of(text) != Kind::unknown) return "";
-        return fmt::format("'{}' is unknown; give digits, a file of .csv, or one of .npy or IDX with its --labels",
-                           text);
+        std::error_code ignored;  // a file that is gone is no mistake in a name: it has an ending or a folder
+        if (text == "digits" || text.find_first_of("./") != std::string::npos || std::filesystem::exists(text, ignored))
+          return "";
+        return fmt::format(
+            "'{}' is unknown; give digits, a .csv or packed file, or one of .npy or IDX with its --labels", text);
       },
       "digits|FILE");
 }
 
 everyo::ArrayDataset load_rows(const Source& source) {
-  const Kind kind = kind_of(source.data);
-  const bool pair = kind == Kind::npy || kind == Kind::idx;
+  const Format format = is_digits(source) ? Format::table : format_of(source.data);
+  const bool pair = format == Format::npy || format == Format::idx;
   if (pair && source.labels.empty())
     throw UsageError(fmt::format("--data {} needs --labels FILE, the labels of its rows", source.data));
   if (!pair && !source.labels.empty())
     throw UsageError(
         fmt::format("--labels goes with .npy and IDX files; --data {} has its labels inside", source.data));
-  if (kind != Kind::csv && !source.target.empty())
+  if ((format != Format::table || is_digits(source)) && !source.target.empty())
     throw UsageError(fmt::format("--target names a column of a .csv file; --data {} has none", source.data));
-  switch (kind) {
-    case Kind::digits: return everyo::load_digits();
-    case Kind::csv: return everyo::load_csv_dataset(source.data, {.target_name = source.target});
-    case Kind::npy: return everyo::labelled_rows(everyo::load_npy(source.data), everyo::load_npy(source.labels));
-    case Kind::idx: return everyo::labelled_rows(everyo::load_idx(source.data), everyo::load_idx(source.labels));
-    case Kind::unknown: break;
-  }
-  throw UsageError(fmt::format("--data {} is unknown", source.data));
+  const auto array_of = [](const std::string& path) {
+    return format_of(path) == Format::npy ? everyo::load_npy(path) : everyo::load_idx(path);
+  };
+  if (is_digits(source)) return everyo::load_digits();
+  if (pair) return everyo::labelled_rows(array_of(source.data), array_of(source.labels));
+  if (format == Format::table) return everyo::load_csv_dataset(source.data, {.target_name = source.target});
+  const everyo::PackedDataset packed(source.data);
+  packed.verify();
+  const everyo::Batch all = packed.range(0, packed.size());
+  return everyo::labelled_rows(all.features, all.targets);
 }
 
 std::int64_t classes_of(const everyo::ArrayDataset& rows) {
@@ -78,7 +86,7 @@ everyo::Split hold_out_fraction(const everyo::ArrayDataset& rows, double fractio
 everyo::Split split_rows(const Source& source, const everyo::ArrayDataset& rows) {
   constexpr std::int64_t held_out_digits = 360;
   constexpr double fifth = 0.2;
-  return source.data == "digits" ? everyo::hold_out(rows, held_out_digits) : hold_out_fraction(rows, fifth);
+  return is_digits(source) ? everyo::hold_out(rows, held_out_digits) : hold_out_fraction(rows, fifth);
 }
 
 }  // namespace cli

@@ -7,14 +7,18 @@
 
 namespace cli {
 
+enum class Format : std::uint8_t { table, npy, idx, packed };
+/// What a file begins like; a table of numbers when it is none of the others.
+Format format_of(const std::string& path);
+
 /// Where labelled rows come from.
 struct Source {
-  std::string data = "digits";  ///< "digits", or a file of .csv, .npy, or IDX
+  std::string data = "digits";  ///< "digits", or a file: a table, packed, or .npy or IDX
   std::string labels;           ///< the file of labels that belongs to one of .npy or IDX
-  std::string target;           ///< column of a .csv by its name; empty: the last
+  std::string target;           ///< column of a table by its name; empty: the last
   friend bool operator==(const Source&, const Source&) = default;
 };
-/// Of a value of --data: a name or a kind of file that is known.
+/// Of a value of --data: "digits", or what may be a file.
 CLI::Validator data_source();
 
 /// All rows of a source: features [N, D] float32, labels [N] int64 from 0. Throws UsageError for options that do not go

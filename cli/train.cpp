@@ -35,7 +35,9 @@ struct Run {
   explicit Run(CLI::App& app) : settings(app) {
     using enum Settings::OnResume;
     Choices& c = choices;
-    settings.add("data", &c.source.data, "what to train on: digits, a .csv file, or one of .npy or IDX with --labels")
+    settings
+        .add("data", &c.source.data,
+             "what to train on: digits, a .csv or packed file, or one of .npy or IDX with --labels")
         ->check(data_source())
         ->capture_default_str();
     settings.add("labels", &c.source.labels, "file with the labels of a --data file of .npy or IDX");

@@ -43,7 +43,9 @@ class Data(unittest.TestCase):
         header = ",".join(["class", *(f"p{i}" for i in range(16))])
         lines = [",".join([str(label), *(str(pixel / 255) for pixel in image)]) for image, label in zip(images, labels)]
         (cls.folder / "table.csv").write_text("\n".join([header, *lines]) + "\n")
+        assert run("pack", cls.folder / "table.csv", cls.folder / "rows.pack", "--target", "class").returncode == 0
         cls.sources = {
+            "packed": ("--data", cls.folder / "rows.pack"),
             "idx": ("--data", cls.folder / "train-images-idx3-ubyte", "--labels", cls.folder / "train-labels-idx1-ubyte"),
             "npy": ("--data", cls.folder / "x.npy", "--labels", cls.folder / "y.npy"),
             "csv": ("--data", cls.folder / "table.csv", "--target", "class"),
@@ -78,12 +80,13 @@ class Data(unittest.TestCase):
 
     def test_options_that_do_not_go_together(self):
         for arguments, words in (
-            (("--data", "x.npy"), ("--data x.npy needs --labels",)),
-            (("--data", "t10k-images.idx3-ubyte"), ("needs --labels",)),
-            (("--data", "table.csv", "--labels", "y.npy"), ("--labels goes with .npy and IDX files",)),
+            (self.sources["npy"][:2], ("x.npy needs --labels",)),
+            (self.sources["idx"][:2], ("needs --labels",)),
+            ((*self.sources["csv"][:2], "--labels", "y.npy"), ("--labels goes with .npy and IDX files",)),
+            ((*self.sources["packed"], "--target", "class"), ("--target names a column of a .csv file",)),
             (("--labels", "y.npy"), ("--data digits has its labels inside",)),
             (("--target", "class"), ("--target names a column of a .csv file",)),
-            (("--data", "images.png"), ("--data", "'images.png' is unknown", ".csv")),
+            (("--data", "imagenet"), ("--data", "'imagenet' is unknown", ".csv")),
         ):
             with self.subTest(arguments):
                 message = usage_of("train", *arguments)
@@ -107,6 +110,10 @@ class Data(unittest.TestCase):
         self.assertIn("too few to hold any out", failure_of("--data", self.folder / "one.csv"))
         self.assertIn("no column 'clas'", failure_of("--data", self.folder / "table.csv", "--target", "clas"))
         self.assertIn("gone.csv", failure_of("--data", self.folder / "gone.csv"))
+        content = bytearray((self.folder / "rows.pack").read_bytes())
+        content[300] ^= 1
+        (self.folder / "changed.pack").write_bytes(content)
+        self.assertIn("changed.pack", failure_of("--data", self.folder / "changed.pack"))
         write_npy(self.folder / "floats.npy", "<f4", (ROWS,), bytes(4 * ROWS))
         self.assertIn("labels are float32", failure_of("--data", self.folder / "x.npy", "--labels", self.folder / "floats.npy"))
         write_npy(self.folder / "fewer.npy", "<i8", (ROWS - 1,), bytes(8 * (ROWS - 1)))
