@@ -25,6 +25,9 @@ def right_calls(tmp_path):
     x, image = np.ones((2, 2), np.float32), np.ones((1, 4, 4, 2), np.float32)
     csv = tmp_path / "table.csv"
     csv.write_text("1,2\n3,4\n")
+    idx = tmp_path / "array.idx"
+    idx.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 1, 7]))
+    packed = eo.pack(SAMPLES, tmp_path / "set.pack")
     weights = tmp_path / "w.safetensors"
     nn.save_arrays(weights, MODEL.state_dict())
     optimizer = {"parameters": MODEL.parameters(), "lr": 0.1}
@@ -119,7 +122,17 @@ def right_calls(tmp_path):
         eo.ArrayDataset: {"features": x, "targets": x},
         eo.TransformDataset: {"dataset": SAMPLES, "transform": None, "target_transform": None},
         eo.Subset: {"dataset": SAMPLES, "indices": [0]},
-        eo.DataLoader: {"dataset": SAMPLES, "batch_size": 2, "seed": 0},
+        eo.DataLoader: {"dataset": SAMPLES, "batch_size": 2, "seed": 0, "workers": 1, "prefetch": 1},
+        eo.DataLoader(SAMPLES).load_state_dict: {"state": eo.DataLoader(SAMPLES).state_dict()},
+        eo.pack: {"dataset": SAMPLES, "path": tmp_path / "packed"},
+        eo.PackedDataset: {"path": packed.path},
+        packed.__getitem__: {"index": 0},
+        eo.load_idx: {"path": idx},
+        eo.read_text: {"path": csv},
+        eo.Vocabulary: {"characters": "ab"},
+        eo.Vocabulary("ab").encode: {"text": "ab"},
+        eo.Vocabulary("ab").decode: {"tokens": [0, 1]},
+        eo.TextDataset: {"tokens": [0, 1, 2, 3], "window": 2, "stride": 1},
         eo.load_csv_dataset: {"path": csv, "target_column": -1, "delimiter": ",", "has_header": False, "skip_columns": ()},
         eo.random_split: {"dataset": SAMPLES, "fractions": (0.5, 0.5), "seed": 0},
         eo.stratified_split: {"x": np.ones((4, 1)), "y": [0, 0, 1, 1], "test_size": 0.5, "seed": 0},

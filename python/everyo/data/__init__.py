@@ -2,6 +2,7 @@
 
 from everyo.data.csv import load_csv_dataset
 from everyo.data.dataset import ArrayDataset, Dataset, Subset, TransformDataset
+from everyo.data.files import PackedDataset, TextDataset, Vocabulary, load_idx, pack, read_text
 from everyo.data.loader import DataLoader
 from everyo.data.preprocessing import (
     MinMaxScaler,
@@ -18,14 +19,20 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "MinMaxScaler",
+    "PackedDataset",
     "StandardScaler",
     "Subset",
+    "TextDataset",
     "TransformDataset",
+    "Vocabulary",
     "load_csv_dataset",
+    "load_idx",
     "min_max_scale",
     "normalize",
     "one_hot_encode",
+    "pack",
     "random_split",
+    "read_text",
     "shuffle_arrays",
     "standardize",
     "stratified_split",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from everyo import _core
 from everyo._core import EveryOShapeError
 
 Array = npt.NDArray[Any]
@@ -115,3 +116,54 @@ class Subset(Dataset):
     def __getitem__(self, index: Any) -> Any:
         chosen = self.indices[index]
         return self.dataset[int(chosen)] if np.ndim(chosen) == 0 else self.dataset[chosen]
+
+
+class RowDataset(Dataset):
+    """Base of data sets that the library reads: a sample by a number, several by a slice or an array of numbers."""
+
+    def __init__(self, rows: _core.RowSource) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+        """Raises IndexError for a number outside the data set."""
+        count = len(self)
+        numbers = np.arange(count)[index] if isinstance(index, slice) else np.asarray(index)
+        if numbers.dtype == np.bool_:
+            numbers = np.arange(count)[numbers]
+        if numbers.dtype.kind not in "iu" and numbers.size:
+            raise TypeError(f"[{type(self).__name__}] {index!r:.60} is no number of a sample; give whole numbers or a slice")
+        outside = (numbers < -count) | (numbers >= count)
+        if outside.any():
+            raise IndexError(
+                f"[{type(self).__name__}] index {numbers[outside].flat[0] if numbers.ndim else int(numbers)} is outside the "
+                f"dataset of {count} samples"
+            )
+        features, targets = self._rows.rows(np.where(numbers < 0, numbers + count, numbers).astype(np.int64).reshape(-1))
+        return (features, targets) if numbers.ndim else (features[0], targets[0])
+
+
+def gather(dataset: Any, indices: Array) -> Any:
+    """Samples at `indices` as arrays with an axis of samples in front; rows of arrays are taken at once."""
+    if isinstance(dataset, (ArrayDataset, RowDataset)):
+        return dataset[indices]
+    if isinstance(dataset, Subset):
+        return gather(dataset.dataset, dataset.indices[indices])
+    samples = [_sample(dataset, int(i)) for i in indices]
+    if isinstance(samples[0], tuple):
+        return tuple(np.stack([as_samples(part) for part in parts]) for parts in zip(*samples))
+    return np.stack([as_samples(sample) for sample in samples])
+
+
+def _sample(dataset: Any, index: int) -> Any:
+    try:
+        return dataset[index]
+    except Exception as error:
+        note = f"[DataLoader] in sample {index}"
+        if hasattr(error, "add_note"):
+            error.add_note(note)
+        else:  # Python 3.10
+            error.__notes__ = [*getattr(error, "__notes__", []), note]
+        raise
