@@ -16,6 +16,7 @@
 #include "everyo/isa.h"
 #include "everyo/logging.h"
 #include "everyo/memory.h"
+#include "everyo/model_file.h"
 #include "everyo/nn.h"
 #include "everyo/op.h"
 #include "everyo/ops.h"

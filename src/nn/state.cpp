@@ -54,6 +54,16 @@ void check_shape(const char* kind, const std::string& key, const Tensor& to, con
                        to_string(to.shape()), to_string(from.shape())));
 }
 
+// Two values of one parameter, which is tied to stand in both places.
+void check_equal(const std::string& key, const Tensor& a, const std::string& other_key, const Tensor& b) {
+  const auto bytes = [](const Tensor& t) { return std::span<const std::byte>(t.bytes(), t.spec().bytes()); };
+  if (a.spec() != b.spec() || !std::ranges::equal(bytes(a), bytes(b)))
+    refuse(
+        fmt::format("'{}' and '{}' are one parameter and have different values; load the state of a model in which "
+                    "they are tied, or leave one out",
+                    key, other_key));
+}
+
 }  // namespace
 
 StateDict ModuleBase::state_dict() const {
@@ -88,6 +98,7 @@ LoadReport ModuleBase::load_state_dict(std::span<const std::pair<std::string, Te
     const Tensor* from = values.take(key);
     for (const std::string& path : slot.paths) {
       const Tensor* also = values.take(path);
+      if (from && also) check_equal(key, *from, path, *also);
       if (!from) from = also;
     }
     match("parameter", key, slot.tensor, from);

@@ -96,9 +96,13 @@ TEST(State, ATiedParameterIsTakenUnderAnyOfItsNames) {
   state[0].second.write<float>()[0] = 42;
   (void)net.load_state_dict(state);
   EXPECT_EQ(net.stem.weight.tensor().data<float>()[0], 42);
-  state.emplace_back("stem.weight", Tensor::zeros({4, 4}));  // both: the first place's counts
+  state.emplace_back("stem.weight", state[0].second.copy());
   (void)net.load_state_dict(state);
-  EXPECT_EQ(net.stem.weight.tensor().data<float>()[0], 0);
+  state.back().second.write<float>()[1] = 7;
+  EXPECT_EQ(error_of([&] { (void)net.load_state_dict(state); }),
+            "[load_state_dict] 'stem.weight' and 'head.weight' are one parameter and have different values; load the "
+            "state of a model in which they are tied, or leave one out");
+  EXPECT_NE(net.stem.weight.tensor().data<float>()[1], 7);
 }
 
 struct Two : Module<Two> {

@@ -1,13 +1,15 @@
-"""Writes tests/io/*.safetensors with the format's own library, for tests/io/safetensors_test.cpp.
+"""Writes tests/io/*.safetensors with the format's own library, for safetensors_test.cpp and model_file_test.cpp there.
 
-    pip install safetensors ml_dtypes; python3 tests/oracle/make_safetensors.py tests/io
+    pip install safetensors ml_dtypes torch; python3 tests/oracle/make_safetensors.py tests/io
 """
 import pathlib
 import sys
 
 import ml_dtypes
 import numpy as np
+import torch
 from safetensors.numpy import save
+from safetensors.torch import save_model
 
 folder = pathlib.Path(sys.argv[1])
 all_dtypes = {
@@ -25,3 +27,10 @@ all_dtypes = {
 }
 (folder / "all_dtypes.safetensors").write_bytes(save(all_dtypes, {"format": "np"}))
 (folder / "nothing.safetensors").write_bytes(save({}))
+
+# A weight that two layers share: the package writes it once and notes the other name.
+ends = torch.nn.ModuleDict({"in": torch.nn.Linear(2, 2, bias=False), "out": torch.nn.Linear(2, 2, bias=False)})
+ends["out"].weight = ends["in"].weight
+with torch.no_grad():
+    ends["in"].weight.copy_(torch.arange(4.0).reshape(2, 2))
+save_model(ends, str(folder / "tied.safetensors"))

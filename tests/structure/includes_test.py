@@ -27,7 +27,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("memory", "storage"), "tensor"),
     **dict.fromkeys(("attributes", "onnx_graph", "op"), "autograd"),
     **dict.fromkeys(("window",), "ops"),
-    **dict.fromkeys(("archive", "checkpoint"), "io"),
+    **dict.fromkeys(("archive", "checkpoint", "model_file"), "io"),
     **dict.fromkeys(("accumulation", "early_stopping"), "train"),
 }
 

@@ -77,7 +77,8 @@ class EVERYO_API ModuleBase {
   /// Parameters in visit order, tied ones once, then buffers; handles to the values themselves, not copies.
   [[nodiscard]] StateDict state_dict() const;
   /// Writes values into parameters and buffers, converting to their dtypes; meta ones get memory. Nothing is written
-  /// unless all fits. Throws StateError (serialization): "Missing keys", "Unexpected keys", "expects shape", "Buffer".
+  /// unless all fits. Throws StateError (serialization): "Missing keys", "Unexpected keys", "expects shape", "Buffer",
+  /// and two names of one parameter with "different values".
   LoadReport load_state_dict(std::span<const std::pair<std::string, Tensor>> state, const LoadOptions& options = {});
 
   /// A table of the modules, their types and parameters; with an input's shape also the shape each gives, from a run

@@ -1,8 +1,12 @@
-"""Writes model.evo, an archive as the earlier library made them: python make_archive.py. Needs NumPy only."""
+"""Writes tests/io/model.evo, an archive as the earlier library made them, for tests/io/archive_test.cpp. Needs NumPy only.
+
+    python3 tests/oracle/make_archive.py tests/io
+"""
 
 import io
 import json
 import pathlib
+import sys
 import zipfile
 
 import numpy as np
@@ -28,7 +32,7 @@ manifest = {
 }
 npz = io.BytesIO()
 np.savez(npz, **arrays)
-path = pathlib.Path(__file__).with_name("model.evo")
+path = pathlib.Path(sys.argv[1]) / "model.evo"
 with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
     for name, content in (("manifest.json", json.dumps(manifest, indent=2)), ("parameters.npz", npz.getvalue())):
         archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
