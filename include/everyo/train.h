@@ -76,8 +76,8 @@ struct FitOptions {
 
 /// Trains one model with one optimizer. It refers to both, and to nothing else between calls.
 ///
-///     const auto loss = [](const Tensor& prediction, const Tensor& labels) { return cross_entropy(prediction, labels);
-///     }; Trainer trainer(model, optimizer, loss, {.epochs = 20}); trainer.fit(loader);
+///     Trainer trainer(model, optimizer, CrossEntropyLoss(), {.epochs = 20});
+///     trainer.fit(loader, {.validation = &held_out});
 class EVERYO_API Trainer {
  public:
   /// Throws ValueError for epochs or accumulate below 1, a clip_norm that is not above 0 ("gradient_clip"), and what
