@@ -37,7 +37,10 @@ RunConfig read_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   if (!std::filesystem::exists(path, ignored))
     throw everyo::FileError(
-        fmt::format("{} not found; a folder without it holds no whole run, so train again with --out", path.string()),
+        fmt::format(
+            "{} not found; a folder without it holds no whole run: finish it, everyo train --resume --out {}, or "
+            "train again",
+            path.string(), folder.string()),
         everyo::ErrorKind::file_not_found);
   const std::string text = read_text(path, path.string());
   const auto damaged = [&](std::string_view what) {

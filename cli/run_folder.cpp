@@ -36,6 +36,11 @@ everyo::CheckpointStore RunFolder::checkpoints(const std::filesystem::path& path
   return everyo::CheckpointStore(path / "checkpoints", {.keep_last = 2});
 }
 
+bool RunFolder::is_unfinished(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return !std::filesystem::exists(path / config_name, ignored) && checkpoints(path).load_latest().has_value();
+}
+
 RunFolder::RunFolder(std::filesystem::path path, bool resumed, std::int64_t epochs_done)
     : path_(std::move(path)), store_(checkpoints(path_)) {
   std::error_code error;

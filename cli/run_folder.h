@@ -28,6 +28,8 @@ class RunFolder {
   void save_checkpoint(const everyo::StateTree& state, std::int64_t step, bool is_best);
   void finish(const everyo::ModuleBase& model, const nlohmann::json& config);
 
+  /// Whether a run stopped there, with a whole checkpoint to go on from.
+  static bool is_unfinished(const std::filesystem::path& path);
   /// Where a run's checkpoints lie: the last two, and the best.
   static everyo::CheckpointStore checkpoints(const std::filesystem::path& path);
 

@@ -42,7 +42,9 @@ struct Run {
         ->capture_default_str();
     settings.add("labels", &c.source.labels, "file with the labels of a --data file of .npy or IDX");
     settings.add("target", &c.source.target, "column of a .csv file with the labels, by its name; without it the last");
-    settings.add("model", &c.model, "")->check(one_of(everyo::model_names()))->capture_default_str();
+    settings.add("model", &c.model, "mlp: a network of rows; cnn: of square images, given as rows of pixels")
+        ->check(one_of(everyo::model_names()))
+        ->capture_default_str();
     settings.add("epochs", &c.epochs, "passes over the data", free)
         ->check(whole_number(1, many))
         ->capture_default_str();
@@ -50,7 +52,9 @@ struct Run {
     settings.add("accumulate", &c.accumulate, "micro-batches that a batch is cut into, to save memory", free)
         ->check(whole_number(1, many))
         ->capture_default_str();
-    settings.add("optimizer", &c.optimizer, "")->check(one_of(everyo::optimizer_names()))->capture_default_str();
+    settings.add("optimizer", &c.optimizer, "what makes steps of gradients; sgd has momentum 0.9")
+        ->check(one_of(everyo::optimizer_names()))
+        ->capture_default_str();
     settings.add("lr", &c.lr, "learning rate; without it 0.05 for sgd, 0.001 for adam and adamw")
         ->check(number_above_zero());
     settings.add("schedule", &c.schedule, "how the learning rate falls over the run")
@@ -70,7 +74,8 @@ struct Run {
         ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
         ->capture_default_str();
     app.add_option("--config", c.config, "JSON file with options by name, as a run's settings.json; flags come first");
-    app.add_option("--out", c.out, "folder for the model, its settings and metrics, and checkpoints");
+    app.add_option("--out", c.out,
+                   "folder for the model, its settings and metrics, and checkpoints; a finished run in it is replaced");
     app.add_flag("--resume", c.resume, "go on with the run in --out, from its newest checkpoint");
   }
   Choices choices;
@@ -120,6 +125,10 @@ int train(const Common& common, Run& run) {
   if (choices.patience && !choices.validation)
     throw UsageError("--patience needs --validation FRACTION, the rows whose loss it watches");
 
+  if (!choices.resume && !choices.out.empty() && RunFolder::is_unfinished(choices.out))
+    throw UsageError(fmt::format(
+        "--out {} holds a run that is not finished; go on with it by --resume, or remove the folder", choices.out));
+
   const everyo::ArrayDataset rows = load_rows(choices.source);
   const auto seed = static_cast<std::uint64_t>(choices.seed);
   const everyo::ModelOptions sizes{.inputs = rows.features.shape()[1], .classes = classes_of(rows), .seed = seed};
@@ -142,6 +151,9 @@ int train(const Common& common, Run& run) {
       [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
       config_of(choices, loader));
   if (from) trainer.load(from->state.at("trainer"), loader);
+  if (loader.epoch() + (loader.position() > 0 ? 1 : 0) > choices.epochs)
+    throw UsageError(fmt::format("--epochs {}: the run in {} is in epoch {} already; give more, or leave it out",
+                                 choices.epochs, choices.out, loader.epoch() + 1));
   std::optional<RunFolder> out;  // from here on an earlier run's record there is gone
   if (!choices.out.empty()) {
     out.emplace(choices.out, choices.resume, loader.epoch());
@@ -185,9 +197,9 @@ int train(const Common& common, Run& run) {
     fmt::print(stderr, "everyo: interrupted in epoch {} of {}; {}\n", loader.epoch() + 1, choices.epochs, how);
     return interrupted;
   }
-  if (result.early)
-    fmt::print("stopped early: the validation loss was best in epoch {}, {:.4f}\n",
-               trainer.early_stopping()->best_epoch(), trainer.early_stopping()->best());
+  if (const everyo::EarlyStopping* const early = trainer.early_stopping(); early && early->best_epoch() > 0)
+    fmt::print("{}the validation loss was best in epoch {}, {:.4f}; the model has its weights\n",
+               loader.epoch() < choices.epochs ? "stopped early: " : "", early->best_epoch(), early->best());
 
   const everyo::Evaluation test = trainer.evaluate(data.test);
   if (!std::isfinite(test.loss))

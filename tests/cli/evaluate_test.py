@@ -90,7 +90,7 @@ class Evaluate(unittest.TestCase):
         (self.run_folder / "config.json").unlink()
         message = self.failure_of(self.run_folder)
         self.assertIn("config.json not found", message)
-        self.assertIn("no whole run", message)
+        self.assertIn(f"everyo train --resume --out {self.run_folder}", message)
 
     def test_damaged_files(self):
         path = self.run_folder / "model.safetensors"

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -32,6 +33,8 @@ class Resume(unittest.TestCase):
         self.assertEqual(run("train", "--epochs", "1", "--out", self.out).returncode, 0)
         self.assertEqual({p.name for p in self.out.iterdir()}, FILES)
         for sent in (signal.SIGINT, signal.SIGTERM):
+            if sent == signal.SIGTERM:
+                shutil.rmtree(self.out / "checkpoints")  # what is not finished is not replaced
             code, message = self.stop(sent, "--out", self.out)
             self.assertEqual(code, 130)
             self.assertRegex(message, r"interrupted in epoch \d+ of 1000000; go on with: everyo train --resume --out ")
@@ -74,6 +77,17 @@ class Resume(unittest.TestCase):
         again = run("train", "--resume", "--out", self.out, "--json")
         self.assertEqual(last_json(again)["digest"], last_json(whole)["digest"])
         self.assertIn("nothing to train", again.stderr)
+
+    def test_a_run_that_is_not_finished_is_not_replaced(self):
+        self.stop(signal.SIGINT, "--out", self.out)
+        stood = (self.out / "checkpoints" / "latest").read_bytes()
+        self.assertIn("holds a run that is not finished", usage_of("train", "--epochs", "1", "--out", self.out))
+        self.assertRegex(usage_of("train", "--resume", "--epochs", "1", "--out", self.out),
+                         r"--epochs 1: the run in \S+ is in epoch \d+ already")
+        self.assertEqual((self.out / "checkpoints" / "latest").read_bytes(), stood)
+        for manifest in self.out.glob("checkpoints/*/manifest.json"):
+            manifest.write_text("{}")
+        self.assertEqual(run("train", "--epochs", "1", "--out", self.out).returncode, 0)  # nothing to go on from
 
     def test_what_cannot_be_resumed(self):
         self.assertIn("--resume needs --out", usage_of("train", "--resume"))

@@ -100,7 +100,7 @@ class Train(unittest.TestCase):
         best = losses.index(min(losses))
         self.assertEqual(len(rows), best + 1 + 4)  # more than 3 epochs without an improvement
         self.assertEqual([row["best"] for row in rows], [loss == min(losses[: i + 1]) for i, loss in enumerate(losses)])
-        self.assertRegex(result.stdout, rf"stopped early: the validation loss was best in epoch {best + 1}, {losses[best]:.4f}")
+        self.assertRegex(result.stdout, rf"stopped early: the validation loss was best in epoch {best + 1}, {losses[best]:.4f}; the model has its weights")
         self.assertIn(f"validation loss {losses[best]:.4f}  accuracy {100 * rows[best]['val_accuracy']:.2f} %  best", result.stdout)
         found = last_json(run("inspect", self.out, "--json"))
         self.assertEqual([row["epoch"] for row in found["checkpoints"] if row["best"]], [best + 1])
