@@ -74,6 +74,10 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::Success& success_signal) {  // --help, --version
     return program.exit(success_signal) == 0 ? success : failure;
+  } catch (const CLI::RequiredError& error) {
+    const std::vector<CLI::App*> parsed = program.get_subcommands();
+    return fail(usage_error, fmt::format("{}; 'everyo {} --help' says what it is", first_line(error.what()),
+                                         parsed.empty() ? "" : parsed.front()->get_name()));
   } catch (const CLI::ParseError& error) {
     return fail(usage_error, first_line(error.what()));
   }

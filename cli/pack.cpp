@@ -53,6 +53,8 @@ std::string described(const everyo::Spec& all) {
 }
 
 int pack(const Common& common, const Choices& choices) {
+  if (const std::size_t count = choices.files.size(); count != 2 && count != 3)
+    throw UsageError(fmt::format("{} files are given; everyo pack takes TABLE.csv OUT or FEATURES TARGETS OUT", count));
   const std::string& out = choices.files.back();
   const everyo::PackedInfo info = everyo::pack(load(choices), out);
   fmt::print("{} samples, features {}, targets {}: {} bytes in {}\n", info.features.shape[0], described(info.features),
@@ -73,7 +75,8 @@ Command add_pack(CLI::App& program, Common& common) {
   const auto choices = std::make_shared<Choices>();
   app->add_option("files", choices->files, "TABLE.csv OUT, or FEATURES TARGETS OUT of two .npy or IDX (MNIST) files")
       ->required()
-      ->expected(2, 3);
+      ->expected(-1)
+      ->option_text("FILE ...");
   app->add_option("--target", choices->target, "column of the target, by name or number; from the last when negative")
       ->capture_default_str();
   app->add_option("--target-type", choices->target_type, "of a table's target")

@@ -68,8 +68,8 @@ class Pack(unittest.TestCase):
             ((array, short, out), 1, "features (3,) and targets (2,) must have the same number of samples"),
             ((array, text, out), 1, "text.csv is neither an .npy nor an IDX file"),
             ((str(DIGITS), self.folder.name), 1, "it is a directory"),
-            ((str(DIGITS),), 2, "files"),
-            ((array, array, array, out), 2, "files"),
+            ((str(DIGITS),), 2, "1 files are given; everyo pack takes TABLE.csv OUT or FEATURES TARGETS OUT"),
+            ((array, array, array, out), 2, "4 files are given"),
         ):
             result = self.pack(*arguments)
             self.assertEqual((result.returncode, result.stdout), (code, ""), (arguments, result.stderr))

@@ -51,7 +51,7 @@ class Usage(unittest.TestCase):
             (("train", "--epochs"), ("--epochs",)),
             (("train", "--eopchs", "3"), ("unknown option '--eopchs'", "did you mean '--epochs'")),
             (("train", "extra"), ("'extra'", "too many")),
-            (("evaluate",), ("checkpoint", "required")),
+            (("evaluate",), ("checkpoint", "required", "'everyo evaluate --help'")),
             (("evaluate", "folder", "--data", "mnist"), ("--data", "'mnist'", "digits")),
             (("evaluate", "folder", "other"), ("'other'", "too many")),
             (("--isa", "avx9", "doctor"), ("--isa", "'avx9'", "baseline, avx2, avx512")),
