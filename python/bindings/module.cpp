@@ -1,4 +1,4 @@
-#include "common.h"
+#include "state.h"
 
 NB_MODULE(_core, m) {
   using namespace everyo::python;
@@ -17,6 +17,8 @@ NB_MODULE(_core, m) {
   bind_optim(m);
   bind_nn(m);
   bind_io(m);
+  bind_state(m);
+  bind_train(m);
   bind_data(m);
   bind_profile(m);
   bind_verify(m);

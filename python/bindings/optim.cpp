@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "common.h"
+#include "state.h"
 
 // Optimizers, clipping, schedules; their states as dicts of numbers and NumPy arrays.
 namespace everyo::python {
@@ -54,40 +52,6 @@ class FrozenLeftOut {
  private:
   std::vector<GradSlot*> hidden_;
 };
-
-nb::object python_of(const StateTree& tree) {
-  if (tree.is<StateTree::Map>()) {
-    nb::dict dict;
-    for (const auto& [key, entry] : tree.entries()) dict[nb::cast(key)] = python_of(entry);
-    return nb::object(dict);
-  }
-  if (tree.is<std::int64_t>()) return nb::cast(tree.as<std::int64_t>());
-  if (tree.is<double>()) return nb::cast(tree.as<double>());
-  if (tree.is<bool>()) return nb::cast(tree.as<bool>());
-  if (tree.is<std::string>()) return nb::cast(tree.as<std::string>());
-  const StateArray& array = tree.as<StateArray>();
-  Tensor copy = Tensor::empty(array.spec);
-  if (!array.bytes.empty()) std::memcpy(copy.bytes(), array.bytes.data(), array.bytes.size());
-  return copy.dtype() == bfloat16 ? wrap(std::move(copy)) : gradient_array(copy);
-}
-
-StateTree tree_of(nb::handle value) {
-  if (PyDict_Check(value.ptr())) {
-    StateTree tree;
-    for (const auto [key, entry] : nb::borrow<nb::dict>(value)) {
-      if (!PyUnicode_Check(key.ptr()))
-        throw FileError(fmt::format("[state] a key is of type {}; keys are text", class_name(key)));
-      tree[word_in(key, "state")] = tree_of(entry);
-    }
-    return tree;
-  }
-  if (PyBool_Check(value.ptr())) return {nb::cast<bool>(value)};
-  if (PyLong_Check(value.ptr())) return {whole_in(value, "state")};
-  if (PyFloat_Check(value.ptr())) return {nb::cast<double>(value)};
-  if (PyUnicode_Check(value.ptr())) return {nb::cast<std::string>(value)};
-  const Tensor tensor = as_tensor(value, {}, Integers::stay);
-  return {StateArray::copy_of(tensor.spec(), {tensor.bytes(), tensor.spec().bytes()})};
-}
 
 DType state_dtype_in(DTypeLike dtype) { return dtype_in(dtype).value_or(float32); }
 

@@ -150,9 +150,16 @@ def right_calls(tmp_path):
             "metrics": ("mse",),
             "device": "cpu",
             "gradient_clip": 1.0,
+            "count": len,
         },
         trainer().fit: {"train_loader": eo.DataLoader(SAMPLES, 2), "epochs": 1, "validation_loader": None, "callbacks": (),
-                        "verbose": False, "log_every": 1},  # fmt: skip
+                        "verbose": False, "log_every": 1, "accumulation": 2},  # fmt: skip
+        trainer().load: {"state": trainer().state()},
+        eo.count_targets: {"targets": [0, 1], "ignore_index": 0},
+        eo.micro_batches: {"features": x, "targets": [0, 1], "accumulation": 2, "ignore_index": 0, "count": None},
+        eo.CheckpointStore: {"folder": tmp_path / "run", "keep_last": 2},
+        eo.CheckpointStore(tmp_path / "run").save: {"state": {"step": 1}, "step": 1, "is_best": True},
+        eo.Checkpoints: {"store": tmp_path / "run", "monitor": "loss", "mode": "min", "every": 1},
         trainer().evaluate: {"loader": eo.DataLoader(SAMPLES, 2)},
         trainer().predict: {"data": x, "batch_size": 2},
         eo.EarlyStopping: {"monitor": "loss", "patience": 1, "min_delta": 0.0, "mode": "min"},
@@ -207,7 +214,7 @@ def right_calls(tmp_path):
 OTHERS = """
 zeros ones rand randn train_test_split shuffle_arrays Sequential no_grad enable_grad set_grad_enabled is_tensor register_module
 ReLU Sigmoid Tanh GELU SiLU GlobalAvgPool2D Module Loss LoadReport Dataset Callback History Schedule constant_schedule
-MODULE_REGISTRY DTYPES __version__ core data datasets nn optim training initialization StandardScaler
+Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets nn optim training initialization StandardScaler
 """.split()
 
 

@@ -249,7 +249,8 @@ def test_checkpoints_hold_the_best_state(tmp_path):
 
 def test_progress_is_printed_every_so_often(capsys):
     linear_trainer().fit(loader(), epochs=5, log_every=2)
-    lines = capsys.readouterr().out.splitlines()
+    effective, *lines = capsys.readouterr().out.splitlines()
+    assert effective.startswith("effective batch ")
     assert [line.split()[1] for line in lines] == ["2/5", "4/5", "5/5"] and all("loss" in line for line in lines)
     linear_trainer().fit(loader(), epochs=2, verbose=False, callbacks=[training.ProgressLogger(stream=False)])
     assert capsys.readouterr().out == ""

@@ -97,5 +97,12 @@ class BCEWithLogitsLoss(Loss):
 class CrossEntropyLoss(Loss):
     """cross_entropy as a module."""
 
+    def __init__(self, reduction: str = "mean", *, ignore_index: int | None = None) -> None:
+        super().__init__(reduction)
+        self.ignore_index = ignore_index
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **({} if self.ignore_index is None else {"ignore_index": self.ignore_index})}
+
     def forward(self, prediction: Any, target: Any) -> Tensor:
-        return cross_entropy(prediction, target, self.reduction)
+        return cross_entropy(prediction, target, self.reduction, ignore_index=self.ignore_index)

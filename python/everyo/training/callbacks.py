@@ -13,6 +13,8 @@ import numpy as np
 
 from everyo.core.checks import real, whole
 from everyo.nn.weights import save_arrays
+from everyo.training.checkpoints import CheckpointStore
+from everyo.training.resume import as_arrays
 
 if TYPE_CHECKING:
     from everyo.training.trainer import Trainer
@@ -41,6 +43,13 @@ class Callback:
     def on_batch_end(self, trainer: Trainer, index: int, logs: Logs) -> None:
         """After a batch's step, with its loss."""
 
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs of it: a dict of numbers, words, arrays and such dicts."""
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from what state() gave, after on_train_begin."""
+
 
 class _Monitor(Callback):
     """Watches one value of the logs for its best."""
@@ -51,6 +60,12 @@ class _Monitor(Callback):
         self.monitor = monitor
         self.mode = mode
         self.best = np.inf if mode == "min" else -np.inf
+
+    def state(self) -> dict[str, Any]:
+        return {"best": float(self.best)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
 
     def _value(self, logs: Logs) -> float:
         if self.monitor not in logs:
@@ -110,6 +125,15 @@ class EarlyStopping(_Monitor):
             self.stopped_epoch = epoch
             trainer.stop_training = True
 
+    def state(self) -> dict[str, Any]:
+        numbers = {"best_epoch": self.best_epoch, "wait": self.wait, "stopped_epoch": self.stopped_epoch}
+        return {**super().state(), **numbers, "best_state": dict(self._best_state or {})}
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state)
+        self.best_epoch, self.wait, self.stopped_epoch = state["best_epoch"], state["wait"], state["stopped_epoch"]
+        self._best_state = as_arrays(state["best_state"]) or None
+
     def on_train_end(self, trainer: Trainer) -> None:
         if self._best_state is not None:
             trainer.model.load_state_dict(self._best_state)
@@ -145,6 +169,39 @@ class ModelCheckpoint(_Monitor):
         save_arrays(self.path.replace("{epoch}", str(epoch)), trainer.model.state_dict())
         self.saved_epochs.append(epoch)
 
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "saved_epochs": np.array(self.saved_epochs, dtype=np.int64)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state)
+        self.saved_epochs = [int(epoch) for epoch in state["saved_epochs"]]
+
+
+class Checkpoints(_Monitor):
+    """Saves the trainer's whole state in a CheckpointStore, or a folder for one, every so many epochs and after the last.
+
+    A run goes on from `store.load_latest()`: `trainer.load(checkpoint.state)`, then `fit` with the same callbacks. With
+    `monitor` an epoch that improves that value is saved, too, and is the store's best. It acts after all other callbacks, so
+    that their states are those of the epoch's end. Raises KeyError for a value that the logs lack.
+    """
+
+    def __init__(
+        self, store: CheckpointStore | str | Path, *, monitor: str | None = None, mode: str = "min", every: int = 1
+    ) -> None:
+        super().__init__(monitor or "", mode)
+        every = whole("[Checkpoints] every", every)
+        if every < 1:
+            raise ValueError(f"[Checkpoints] every is {every}; it must be from 1 up")
+        self.store = store if isinstance(store, CheckpointStore) else CheckpointStore(store)
+        self.every = every
+
+    def on_epoch_end(self, trainer: Trainer, epoch: int, logs: Logs) -> None:
+        is_best = bool(self.monitor) and self._improves(self._value(logs))
+        if is_best:
+            self.best = self._value(logs)
+        if is_best or epoch % self.every == 0 or epoch == trainer.total_epochs or trainer.stop_training:
+            self.store.save(trainer.state(), trainer.steps, is_best=is_best)
+
 
 class ProgressLogger(Callback):
     """A line every so many epochs, and for the last: printed, or given to the logger "everyo.training" if not `stream`."""
@@ -156,6 +213,9 @@ class ProgressLogger(Callback):
         self.every = every
         self.stream = stream
         self._start = 0.0
+
+    def on_train_begin(self, trainer: Trainer) -> None:
+        self._start = time.perf_counter()
 
     def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
         self._start = time.perf_counter()
@@ -173,20 +233,37 @@ class ProgressLogger(Callback):
 
 
 class CSVLogger(Callback):
-    """A line an epoch in a file, below a header; the file is written anew by each fit."""
+    """A line an epoch in a file, below a header; the file is written anew by each fit, and gone on with by a resumed one."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._file: TextIO | None = None
         self._names: list[str] = []
+        self._bytes = 0  # of the lines so far
+
+    def on_train_begin(self, trainer: Trainer) -> None:
+        self._names, self._bytes = [], 0
+
+    def state(self) -> dict[str, Any]:
+        return {"names": {str(i): name for i, name in enumerate(self._names)}, "bytes": self._bytes}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._names = [state["names"][str(i)] for i in range(len(state["names"]))]
+        self._bytes = state["bytes"]
 
     def on_epoch_end(self, trainer: Trainer, epoch: int, logs: Logs) -> None:
         if self._file is None:
-            self._file = self.path.open("w", newline="", encoding="utf-8")
-            self._names = list(logs)
-            csv.writer(self._file).writerow(["epoch", *self._names])
+            goes_on = self._bytes > 0 and self.path.is_file()
+            self._file = self.path.open("r+" if goes_on else "w", newline="", encoding="utf-8")
+            if goes_on:  # lines of epochs that are made again go
+                self._file.truncate(self._bytes)
+                self._file.seek(0, 2)
+            else:
+                self._names = list(logs)
+                csv.writer(self._file).writerow(["epoch", *self._names])
         csv.writer(self._file).writerow([epoch, *(logs.get(name, "") for name in self._names)])
         self._file.flush()
+        self._bytes = self.path.stat().st_size
 
     def on_train_end(self, trainer: Trainer) -> None:
         if self._file is not None:

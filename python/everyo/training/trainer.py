@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,9 @@ from everyo.core.checks import real, whole
 from everyo.data import ArrayDataset, DataLoader, Dataset
 from everyo.nn.module import Module
 from everyo.optim import Optimizer, clip_grad_norm, first_nonfinite
-from everyo.training.callbacks import Callback, ProgressLogger
+from everyo.training import resume
+from everyo.training.accumulation import MicroBatch, micro_batches
+from everyo.training.callbacks import Callback, Checkpoints, ProgressLogger
 from everyo.training.history import History
 from everyo.training.metrics import Metric, get_metric
 
@@ -70,13 +73,26 @@ class _Epoch:
         self.outputs: list[Array] = []
         self.targets: list[Array] = []
 
-    def add(self, loss: float, output: Tensor, target: Tensor) -> None:
+    def add(self, loss: float, target: Tensor) -> None:
+        """A batch by its loss and all its targets."""
         count = target.shape[0] if target.ndim else 1
         self.loss_total += loss if self.loss_is_sum else loss * count
         self.samples += count
+
+    def keep(self, output: Tensor, target: Tensor) -> None:
+        """What the metrics need of a batch, or of a part of one."""
         if self.metrics:
             self.outputs.append(output.numpy())
             self.targets.append(target.numpy())
+
+    def state(self) -> dict[str, Any]:
+        kept = {"outputs": np.concatenate(self.outputs), "targets": np.concatenate(self.targets)} if self.outputs else {}
+        return {"loss_total": self.loss_total, "samples": self.samples, **kept}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.loss_total, self.samples = state["loss_total"], state["samples"]
+        if "outputs" in state:
+            self.outputs, self.targets = [np.array(state["outputs"])], [np.array(state["targets"])]
 
     def values(self) -> dict[str, float]:
         values = {"loss": self.loss_total / self.samples}
@@ -90,8 +106,9 @@ class Trainer:
     """Trains one model with one optimizer.
 
     `metrics` are names (accuracy, binary_accuracy, mae, mse, r2) or functions of (prediction, target), which take the whole
-    epoch's arrays at once; `gradient_clip` is the largest global L2 norm of the gradients. Raises TypeError for a model,
-    optimizer or loss of another kind, ValueError "gradient_clip", "Unknown metric".
+    epoch's arrays at once; `gradient_clip` is the largest global L2 norm of the gradients. `count(targets)` says how many
+    targets the loss is a mean over; without it the rows, or those that are not the loss's `ignore_index`. Raises TypeError for
+    a model, optimizer or loss of another kind, ValueError "gradient_clip", "Unknown metric".
     """
 
     def __init__(
@@ -103,6 +120,7 @@ class Trainer:
         metrics: Sequence[str | Metric] = (),
         device: Any = "cpu",
         gradient_clip: float | None = None,
+        count: Callable[[Tensor], int] | None = None,
     ) -> None:
         if not isinstance(model, Module):
             raise TypeError(f"[Trainer] model is a {type(model).__name__}; it must be a Module")
@@ -114,6 +132,8 @@ class Trainer:
             )
         if gradient_clip is not None and not real("[Trainer] gradient_clip", gradient_clip) > 0:
             raise ValueError(f"[Trainer] gradient_clip is {gradient_clip}; it must be positive")
+        if count is not None and not callable(count):
+            raise TypeError(f"[Trainer] count is a {type(count).__name__}; it must be a function of the targets")
         self.model = model.to(device)
         self.optimizer = optimizer
         self.loss_fn = loss_fn
@@ -126,11 +146,19 @@ class Trainer:
             else:
                 raise TypeError(f"[Trainer] a metric is a {type(metric).__name__}; it must be a name or a function")
         self.gradient_clip = gradient_clip
+        self.count = count
         self.history = History()
         self.stop_training = False
         self.total_epochs = 0
         self._steps = 0
-        self._warned = False
+        self._warned = self._said_empty = False
+        # Where the run stands, for state().
+        self._epoch = 0  # epochs done
+        self._batches = self._given = 0  # batches and samples of the epoch that is running
+        self._running: _Epoch | None = None
+        self._callbacks: list[Callback] = []
+        self._loader: Any = None
+        self._resumed: dict[str, Any] | None = None
 
     def fit(
         self,
@@ -141,64 +169,167 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         verbose: bool = True,
         log_every: int = 1,
+        accumulation: int = 1,
     ) -> History:
         """Trains for `epochs` epochs and returns the history, a row each: loss, metrics, and "val_" of both after validation.
 
-        The model is in training mode during it, each module in its own mode afterwards. `verbose` prints a line every
-        `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. Raises ValueError
-        "epochs", TypeError "subclass", EveryOError "(features, targets)" and "no batches".
+        A batch is one optimizer step; with `accumulation` it is cut into so many micro-batches (see micro_batches), to save
+        memory. One of whose targets none counts makes no step, and the first of them is logged. After load() it goes on to
+        the end of epoch `epochs`, with the callbacks the state was saved with.
+
+        The model is in training mode during it, each module in its own mode afterwards. `verbose` prints the effective batch
+        and a line every `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. Raises
+        ValueError "epochs" and "accumulation", TypeError "subclass", EveryOError "(features, targets)" and "no batches".
         """
         epochs = whole("[Trainer] epochs", epochs)
         if epochs <= 0:
             raise ValueError(f"[Trainer] epochs is {epochs}; it must be positive")
+        accumulation = whole("[Trainer] accumulation", accumulation)
+        if accumulation <= 0:
+            raise ValueError(f"[Trainer] accumulation is {accumulation}; it must be positive")
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise TypeError(
                     f"[Trainer] a callback is a {type(callback).__name__}; it must be an instance of a subclass of Callback"
                 )
-        every = [*callbacks, ProgressLogger(log_every)] if verbose else list(callbacks)
-        self.stop_training = self._warned = False
+        self._callbacks = list(callbacks)
+        every = sorted(
+            [*callbacks, ProgressLogger(log_every)] if verbose else callbacks, key=lambda each: isinstance(each, Checkpoints)
+        )
+        self.stop_training = self._warned = self._said_empty = False
         self.total_epochs = epochs
+        self._loader = train_loader
+        announce = [accumulation] if verbose else []
         with _mode(self.model, training=True), _own_step():
             for callback in every:
                 callback.on_train_begin(self)
-            for epoch in range(1, epochs + 1):
-                for callback in every:
-                    callback.on_epoch_begin(self, epoch)
-                logs = self._train_epoch(train_loader, every)
+            self._begin()
+            while self._epoch < epochs and not self.stop_training:
+                epoch = self._epoch + 1
+                if self._running is None:
+                    for callback in every:
+                        callback.on_epoch_begin(self, epoch)
+                logs = self._train_epoch(train_loader, every, accumulation, announce)
                 if validation_loader is not None:
                     logs.update((f"val_{name}", value) for name, value in self.evaluate(validation_loader).items())
                 self.history.append(**logs)
+                self._epoch = epoch
                 for callback in every:
                     callback.on_epoch_end(self, epoch, logs)
-                if self.stop_training:
-                    break
             for callback in every:
                 callback.on_train_end(self)
         return self.history
 
-    def _train_epoch(self, loader: Iterable[Any], callbacks: Sequence[Callback]) -> dict[str, float]:
-        summed = self._new_epoch()
-        for index, batch in enumerate(loader):
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs to go on with the same bits, as nested dicts of numbers, words and arrays.
+
+        Between steps, so that callbacks may call it, in the middle of an epoch too; CheckpointStore saves it. Model, optimizer,
+        steps, history, the epoch's sums, the states of the callbacks, and where a DataLoader stands.
+        """
+        return resume.state_of(self)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Takes up such a state: the next fit goes on from there.
+
+        Raises EveryOSerializationError for the state of another model or optimizer; nothing is changed then. fit raises it for
+        other callbacks and another order of samples.
+        """
+        resume.check(self, state)
+        before = self.model.state_dict()
+        self.model.load_state_dict(state["model"])
+        try:
+            self.optimizer.load_state_dict(state["optimizer"])  # type: ignore[attr-defined]
+        except BaseException:
+            self.model.load_state_dict(before)
+            raise
+        self._steps = state["steps"]
+        self.history = History()
+        for i in range(len(state["history"])):
+            self.history.append(**state["history"][str(i)])
+        self._resumed = state
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps made."""
+        return self._steps
+
+    def _begin(self) -> None:
+        """A run from the start, or from the state that was loaded."""
+        state = self._resumed
+        self._epoch, self._batches, self._given, self._running = 0, 0, 0, None
+        if state is None:
+            return
+        resume.load_callbacks(self._callbacks, state["callbacks"])
+        resume.load_loader(self._loader, state)
+        self._epoch = state["epoch"]
+        self.stop_training = state["stopped"]
+        if "running" in state:
+            self._running = self._new_epoch()
+            self._running.load(state["running"])
+            self._batches, self._given = state["running"]["batches"], state["running"]["given"]
+        self._resumed = None
+
+    def _train_epoch(
+        self, loader: Iterable[Any], callbacks: Sequence[Callback], accumulation: int, announce: list[int]
+    ) -> dict[str, float]:
+        if self._running is None:
+            self._running, self._batches, self._given = self._new_epoch(), 0, 0
+        summed = self._running
+        for batch in self._left(loader) if self._batches else loader:
             features, targets = self._split(batch)
+            if announce:
+                rows = features.shape[0] if features.ndim else 1
+                print(f"effective batch {_core.effective_batch(rows, announce.pop())}")
             for callback in callbacks:
-                callback.on_batch_begin(self, index)
-            _core.set_step(self._steps)  # keys dropout's masks, so that a run is the same whatever ran before it
-            self.optimizer.zero_grad()
-            output = self.model(features)
-            loss = self.loss_fn(output, targets)
-            loss.backward(retain_graph=False)
-            if self.gradient_clip is not None:
-                clip_grad_norm(self.optimizer.parameters, self.gradient_clip)
-            self.optimizer.step()
-            self._steps += 1
-            value = loss.item()
-            if not math.isfinite(value) and not self._warned:
-                self._warn(value)
-            summed.add(value, output, targets)
+                callback.on_batch_begin(self, self._batches)
+            value = self._step(features, targets, accumulation, summed)
+            self._batches += 1
+            self._given += features.shape[0] if features.ndim else 1
             for callback in callbacks:
-                callback.on_batch_end(self, index, {"loss": value})
+                callback.on_batch_end(self, self._batches - 1, {"loss": value})
+        self._running, self._batches, self._given = None, 0, 0
+        if not summed.samples and self._said_empty:
+            return dict.fromkeys(["loss", *(name for name, _ in self.metrics)], 0.0)
         return self._values(summed)
+
+    def _left(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """What is left of the epoch that a resumed run is in; a DataLoader knows it unless nothing is."""
+        if isinstance(loader, DataLoader):
+            return loader if self._given < loader._samples else ()
+        return itertools.islice(loader, self._batches, None)
+
+    def _step(self, features: Tensor, targets: Tensor, accumulation: int, summed: _Epoch) -> float:
+        """One optimizer step; the loss of its batch."""
+        _core.set_step(self._steps)  # keys dropout's masks, so that a run is the same whatever ran before it
+        self.optimizer.zero_grad()
+        value, parts = 0.0, 0
+        for part in self._parts(features, targets, accumulation):
+            output = self.model(part.features)
+            loss = self.loss_fn(output, part.targets)
+            weight = 1.0 if summed.loss_is_sum else part.weight
+            (loss if weight == 1.0 else loss * weight).backward(retain_graph=False)
+            value += loss.item() * weight
+            parts += 1
+            summed.keep(output, part.targets)
+        if not parts:
+            if not self._said_empty:
+                self._said_empty = True
+                _LOGGER.warning("[Trainer] no target of the batch after step %d counts; it makes no step", self._steps)
+            return value
+        if self.gradient_clip is not None:
+            clip_grad_norm(self.optimizer.parameters, self.gradient_clip)
+        self.optimizer.step()
+        self._steps += 1
+        if not math.isfinite(value) and not self._warned:
+            self._warn(value)
+        summed.add(value, targets)
+        return value
+
+    def _parts(self, features: Tensor, targets: Tensor, accumulation: int) -> Iterable[MicroBatch]:
+        ignore_index = getattr(self.loss_fn, "ignore_index", None)
+        if accumulation == 1 and ignore_index is None and self.count is None:
+            return [MicroBatch(features, targets, 1, 1.0)]
+        return micro_batches(features, targets, accumulation, ignore_index=ignore_index, count=self.count)
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
         """Loss and metrics over a loader, in evaluation mode and without a graph; each module's own mode comes back."""
@@ -207,7 +338,8 @@ class Trainer:
             for batch in loader:
                 features, targets = self._split(batch)
                 output = self.model(features)
-                summed.add(self.loss_fn(output, targets).item(), output, targets)
+                summed.add(self.loss_fn(output, targets).item(), targets)
+                summed.keep(output, targets)
         return self._values(summed)
 
     def predict(self, data: Any, *, batch_size: int = 64) -> Array:
