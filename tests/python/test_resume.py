@@ -161,7 +161,7 @@ def test_states_that_do_not_fit_change_nothing(tmp_path):
         fewer.fit()
 
 
-def test_a_store_takes_states_of_ones_own(tmp_path):
+def test_a_store_takes_states_of_ones_own(tmp_path, caplog):
     store = eo.CheckpointStore(tmp_path / "own", keep_last=1)
     assert store.load_latest() is None and store.load_best() is None and store.list() == []
     state = {"lr": 0.5, "step": 3, "done": True, "name": "run", "best": float("inf"), "w": np.arange(6, dtype=np.int32).reshape(2, 3),
@@ -180,6 +180,9 @@ def test_a_store_takes_states_of_ones_own(tmp_path):
         eo.CheckpointStore(tmp_path, keep_last=-1)
     with pytest.raises(ValueError, match="every"):
         training.Checkpoints(store, every=0)
+    (store.list()[1] / "manifest.json").write_text("{}")
+    assert store.load_latest().step == 3
+    assert "step-000000005" in caplog.text and "passed over" in caplog.text
     (store.list()[0] / "manifest.json").write_text("{}")
     with pytest.raises(eo.EveryOSerializationError, match="no whole checkpoint"):
         store.load_best()

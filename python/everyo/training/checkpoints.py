@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from everyo import _core
 from everyo._core import Checkpoint
 from everyo.core.checks import whole
+
+_LOGGER = logging.getLogger("everyo.training")
 
 __all__ = ["Checkpoint", "CheckpointStore"]
 
@@ -41,8 +44,17 @@ class CheckpointStore:
         return self._native.save(state, whole("[CheckpointStore] step", step), is_best=bool(is_best))
 
     def load_latest(self) -> Checkpoint | None:
-        """The newest that is whole, every byte checked, or None; each that was passed over is logged."""
-        return self._native.load_latest()
+        """The newest that is whole, every byte checked, or None; that newer ones were passed over is logged."""
+        found = self._native.load_latest()
+        names = [folder.name for folder in self.list()]
+        newer = names[names.index(found.folder.name) + 1 :] if found is not None else names
+        if newer:
+            _LOGGER.warning(
+                "[CheckpointStore] %s in %s passed over; everyo inspect says what is wrong with them",
+                ", ".join(newer),
+                self.folder,
+            )
+        return found
 
     def load_best(self) -> Checkpoint | None:
         """The best, or None. Raises EveryOSerializationError when it is damaged."""
