@@ -18,17 +18,23 @@ Sequential noisy_net() {
   return Sequential(Linear(2, 8, {.seed = 1}), BatchNorm1D(8), ReLU(), Dropout(0.3), Linear(8, 2, {.seed = 2}));
 }
 
+Sample jitter(Sample sample, Generator& generator) {
+  for (float& value : sample.features.data<float>()) value += static_cast<float>(generator.normal(0, 0.1));
+  return sample;
+}
+
 struct NoisyRun {
-  explicit NoisyRun(const char* optimizer_name = "adam", bool early_stopping = true)
+  explicit NoisyRun(const char* optimizer_name = "adam", bool early_stopping = true, std::int32_t workers = 0)
       : optimizer(make_optimizer(optimizer_name, net.parameters(), 0.03)),
-        trainer(
-            net, *optimizer, loss_of_labels(),
-            {.epochs = 8,
-             .seed = 5,
-             .clip_norm = 0.5,
-             .accumulate = 3,
-             .schedule = make_schedule("cosine", {.steps = 56, .warm_up = 9}),
-             .early_stopping = early_stopping ? std::optional(EarlyStoppingOptions{.patience = 2}) : std::nullopt}) {}
+        trainer(net, *optimizer, loss_of_labels(),
+                {.epochs = 8,
+                 .seed = 5,
+                 .clip_norm = 0.5,
+                 .accumulate = 3,
+                 .schedule = make_schedule("cosine", {.steps = 56, .warm_up = 9}),
+                 .early_stopping = early_stopping ? std::optional(EarlyStoppingOptions{.patience = 2}) : std::nullopt}),
+        loader(two_classes(54), {.batch = 8, .shuffle = true, .seed = 3, .transform = jitter, .workers = workers}) {
+  }  // 7 steps an epoch
   TrainResult fit(std::int64_t stop_after = 1000) {
     return trainer.fit(loader, {.progress = [&](const TrainProgress&) { return trainer.steps() < stop_after; },
                                 .validation = &held_out});
@@ -36,7 +42,7 @@ struct NoisyRun {
   Sequential net = noisy_net();
   std::unique_ptr<Optimizer> optimizer;
   Trainer trainer;
-  Loader loader{two_classes(54), {.batch = 8, .shuffle = true, .seed = 3}};  // 7 steps an epoch
+  Loader loader;
   ArrayDataset held_out = two_classes(9);
 };
 
@@ -50,11 +56,12 @@ TEST(Resume, F08_F12_AnywhereGivesTheBitsOfNeverHavingStopped) {
     const std::vector<std::int64_t> order = Generator(1).permutation(steps - 1);
     for (std::size_t i = 0; i < 20; ++i) {
       const std::int64_t stop = order[i] + 1;
-      NoisyRun first(optimizer);
+      const auto workers = static_cast<std::int32_t>(i % 4);  // before the stop, and another number after it
+      NoisyRun first(optimizer, true, workers);
       static_cast<void>(first.fit(stop));
       ASSERT_EQ(first.trainer.steps(), stop);
       const StateTree state = first.trainer.state(first.loader);
-      NoisyRun second(optimizer);
+      NoisyRun second(optimizer, true, 3 - workers);
       second.trainer.load(state, second.loader);
       const TrainResult rest = second.fit();
       EXPECT_EQ(second.trainer.steps(), steps);
