@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "data/gather.h"
@@ -8,6 +9,17 @@
 #include "kernels/index.h"
 
 namespace everyo::inline v1 {
+namespace {
+
+void check_indices(std::string_view what, std::span<const std::int64_t> indices, std::int64_t samples) {
+  const std::int64_t bad =
+      kernels::find_bad_index(int64, indices.data(), static_cast<std::int64_t>(indices.size()), 0, samples);
+  if (bad >= 0)
+    throw ShapeError(fmt::format("[{}] index {} at position {} is out of range for {} samples", what,
+                                 indices[static_cast<std::size_t>(bad)], bad, samples));
+}
+
+}  // namespace
 
 ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
     : features(std::move(all_features)), targets(std::move(all_targets)) {
@@ -23,11 +35,7 @@ ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
 ArrayDataset::~ArrayDataset() = default;
 
 Batch ArrayDataset::rows(std::span<const std::int64_t> indices) const {
-  const std::int64_t bad =
-      kernels::find_bad_index(int64, indices.data(), static_cast<std::int64_t>(indices.size()), 0, size());
-  if (bad >= 0)
-    throw ShapeError(fmt::format("[ArrayDataset] index {} at position {} is out of range for {} samples",
-                                 indices[static_cast<std::size_t>(bad)], bad, size()));
+  check_indices("ArrayDataset", indices, size());
   return {data::gather(features, indices), data::gather(targets, indices)};
 }
 
@@ -36,6 +44,21 @@ Batch ArrayDataset::range(std::int64_t first, std::int64_t count) const {
     throw ShapeError(
         fmt::format("[ArrayDataset] rows {}..{} are out of range for {} samples", first, first + count - 1, size()));
   return {data::view_rows(features, first, count), data::view_rows(targets, first, count)};
+}
+
+SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> data, std::vector<std::int64_t> indices)
+    : data_(std::move(data)), indices_(std::make_shared<const std::vector<std::int64_t>>(std::move(indices))) {
+  if (!data_) throw ValueError("[SubsetDataset] there is no data set; give one");
+  check_indices("SubsetDataset", *indices_, data_->size());
+}
+SubsetDataset::~SubsetDataset() = default;
+
+Batch SubsetDataset::rows(std::span<const std::int64_t> indices) const {
+  check_indices("SubsetDataset", indices, size());
+  std::vector<std::int64_t> there;
+  there.reserve(indices.size());
+  for (const std::int64_t index : indices) there.push_back((*indices_)[static_cast<std::size_t>(index)]);
+  return data_->rows(there);
 }
 
 Batch Dataset::range(std::int64_t first, std::int64_t count) const {

@@ -62,6 +62,17 @@ TEST(TransformDataset, NamesTheSampleThatFails) {
   }
 }
 
+TEST(SubsetDataset, GivesItsRowsInItsOrder) {
+  const SubsetDataset data(numbered(10), {4, 0, 4, 9});
+  EXPECT_EQ(data.size(), 4);
+  EXPECT_EQ(labels_of(data.rows(all_of(4))), (std::vector<std::int64_t>{4, 0, 4, 9}));
+  EXPECT_EQ(labels_of(data.range(1, 2)), (std::vector<std::int64_t>{0, 4}));
+  EXPECT_THROW(static_cast<void>(data.rows(std::vector<std::int64_t>{4})), ShapeError);
+  EXPECT_THROW(SubsetDataset(numbered(10), {10}), ShapeError);
+  EXPECT_THROW(SubsetDataset(numbered(10), {-1}), ShapeError);
+  EXPECT_THROW(SubsetDataset(std::shared_ptr<const Dataset>(), {}), ValueError);
+}
+
 TEST(CachedDataset, ReadsEachRowOnce) {
   const auto source = std::make_shared<const Counting>(10);
   const CachedDataset data(source);

@@ -1,10 +1,13 @@
 #pragma once
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "everyo/error.h"
 #include "everyo/tensor.h"
@@ -71,6 +74,25 @@ class EVERYO_API ArrayDataset : public Dataset {
   [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override;
   /// A view. Throws ShapeError for rows outside 0..N-1.
   [[nodiscard]] Batch range(std::int64_t first, std::int64_t count) const override;
+};
+
+/// Some of another data set's samples, in an order of one's own: `SubsetDataset(data, {4, 0})`. Copying shares both.
+class EVERYO_API SubsetDataset : public Dataset {
+ public:
+  /// Throws ValueError without a data set, ShapeError for an index outside it.
+  SubsetDataset(std::shared_ptr<const Dataset> data, std::vector<std::int64_t> indices);
+  template <std::derived_from<Dataset> D>
+  SubsetDataset(D data, std::vector<std::int64_t> indices)
+      : SubsetDataset(std::make_shared<const D>(std::move(data)), std::move(indices)) {}
+  ~SubsetDataset() override;
+
+  [[nodiscard]] std::int64_t size() const noexcept override { return static_cast<std::int64_t>(indices_->size()); }
+  /// Throws ShapeError for an index outside 0..size()-1.
+  [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override;
+
+ private:
+  std::shared_ptr<const Dataset> data_;
+  std::shared_ptr<const std::vector<std::int64_t>> indices_;
 };
 
 /// A sample that could not be read or transformed. what() names it; the kind is the cause's, and the cause itself is
