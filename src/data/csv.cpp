@@ -125,6 +125,16 @@ bool is_header(const std::vector<Field>& fields) {
   return true;
 }
 
+/// What may be meant by a line in which a field is no number.
+std::string advice(const std::vector<Field>& fields, char delimiter, std::int64_t line) {
+  if (fields.size() == 1)
+    for (const char other : {',', ';', '\t', '|'})
+      if (other != delimiter && fields[0].text.find(other) != std::string::npos)
+        return fmt::format("; if columns are separated by {}, set it as the delimiter",
+                           other == '\t' ? "tabs" : fmt::format("'{}'", other));
+  return line == 1 ? " (set has_header when this line is a header)" : "";
+}
+
 }  // namespace
 
 Table parse_csv(std::string_view text, std::string_view name, const CsvOptions& options) {
@@ -162,7 +172,7 @@ Table parse_csv(std::string_view text, std::string_view name, const CsvOptions& 
       const std::optional<double> value = number_of(field.text);
       if (!value)
         fail(at, fmt::format("'{}' is no finite number; a numeric table is needed{}", shown(field.text),
-                             line_number == 1 ? " (set has_header when this line is a header)" : ""));
+                             advice(fields, options.delimiter, line_number)));
       table.values.push_back(*value);
       ++at.column;
     }

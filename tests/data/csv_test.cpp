@@ -11,6 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string message_of(std::string_view text, const CsvOptions& options = {}) {
   try {
@@ -52,6 +53,16 @@ TEST(Csv, FindsTheHeaderOrIsTold) {
   EXPECT_THAT(message_of("1,y\n1,2\n"),
               HasSubstr("line 1, column 2: 'y' is no finite number; a numeric table is needed "
                         "(set has_header"));
+}
+
+TEST(Csv, AnotherDelimiterIsSuspected) {
+  EXPECT_EQ(
+      message_of("a;b\n1;2\n"),
+      "[read_csv] table.csv, line 2, column 1: '1;2' is no finite number; a numeric table is needed; if columns are "
+      "separated by ';', set it as the delimiter");
+  EXPECT_THAT(message_of("1\t2\n3\t4\n"), HasSubstr("if columns are separated by tabs, set it"));
+  EXPECT_THAT(message_of("1,2\n3,4\n", {.delimiter = ';'}), HasSubstr("if columns are separated by ',', set it"));
+  EXPECT_THAT(message_of("a\nword\n"), Not(HasSubstr("separated")));
 }
 
 TEST(Csv, ErrorsNameFileLineAndColumn) {
