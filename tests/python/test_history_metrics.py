@@ -30,6 +30,8 @@ def test_history_keeps_rows_and_series(tmp_path):
         and history.best("loss")["epoch"] == 2
         and history.best("val_loss", "max")["epoch"] == 2
     )
+    assert repr(history) == "History(3 epochs, the last: epoch=3, loss=1.5)"
+    assert repr(training.History()) == "History(no epochs)"
     assert history.to_dict() == {"loss": [2.0, 1.0, 1.5], "val_loss": [3.0, 4.0]}
     history.to_json(tmp_path / "history.json")
     assert json.loads((tmp_path / "history.json").read_text()) == history.to_dict()

@@ -23,6 +23,13 @@ class History:
         self._rows.append(row)
         return row
 
+    def __repr__(self) -> str:
+        if not self._rows:
+            return "History(no epochs)"
+        values = ((key, f"{value:.6g}" if isinstance(value, float) else value) for key, value in self.last().items())
+        last = ", ".join(f"{key}={value}" for key, value in values)
+        return f"History({len(self)} epochs, the last: {last})"
+
     def __len__(self) -> int:
         return len(self._rows)
 
