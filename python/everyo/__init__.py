@@ -1,7 +1,7 @@
 """everyo: training of neural networks. `import everyo as eo`.
 
 Tensors and ops are here, modules in `nn`, optimizers in `optim`, data sets in `data` and `datasets`, the training loop in
-`training`; the names of all but `datasets` are also here, so that `eo.Linear` is `eo.nn.Linear`.
+`training`, files of models in `serialization`; the names of all but `datasets` are also here, so that `eo.Linear` is `eo.nn.Linear`.
 """
 
 from typing import Any
@@ -83,13 +83,14 @@ from everyo._core import (
     zeros,
     zeros_like,
 )
-from everyo import core, data, datasets, nn, optim, training
+from everyo import core, data, datasets, nn, optim, serialization, training
 from everyo.core.autograd import enable_grad, no_grad, set_grad_enabled
 from everyo.core.device import Device, device
 from everyo.core.dtype import DTYPES, dtype_name
 from everyo.data import *
 from everyo.nn import *
 from everyo.optim import *
+from everyo.serialization import *
 from everyo.training import *
 
 
@@ -171,6 +172,7 @@ __all__ = [
     "randn",
     "relu",
     "reshape",
+    "serialization",
     "set_grad_enabled",
     "sigmoid",
     "silu",
@@ -194,4 +196,5 @@ __all__ = [
 __all__ += data.__all__
 __all__ += nn.__all__
 __all__ += optim.__all__
+__all__ += serialization.__all__
 __all__ += training.__all__

@@ -29,6 +29,7 @@ def right_calls(tmp_path):
     idx.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 1, 7]))
     packed = eo.pack(SAMPLES, tmp_path / "set.pack")
     weights = tmp_path / "w.safetensors"
+    archive = eo.save(MODEL, tmp_path / "m.evo")
     nn.save_arrays(weights, MODEL.state_dict())
     optimizer = {"parameters": MODEL.parameters(), "lr": 0.1}
     adam = optimizer | {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "state_dtype": "float32"}
@@ -96,6 +97,9 @@ def right_calls(tmp_path):
         nn.get_module_class: {"name": "Linear"},
         nn.save_arrays: {"path": weights, "arrays": {"w": x}},
         nn.load_arrays: {"path": weights},
+        eo.save: {"model": MODEL, "path": archive, "metadata": {"k": 1}, "overwrite": True},
+        eo.load: {"path": archive},
+        eo.load_metadata: {"path": archive},
         nn.load_torch_weights: {"model": nn.Linear(2, 2), "source": {"weight": x, "bias": x[0]}, "name_map": None, "flattened": {}},
         MODEL.load_state_dict: {"state": MODEL.state_dict()},
         MODEL.append: {"layer": nn.ReLU()},
@@ -214,7 +218,7 @@ def right_calls(tmp_path):
 OTHERS = """
 zeros ones rand randn train_test_split shuffle_arrays Sequential no_grad enable_grad set_grad_enabled is_tensor register_module
 ReLU Sigmoid Tanh GELU SiLU GlobalAvgPool2D Module Loss LoadReport Dataset Callback History Schedule constant_schedule
-Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets nn optim training initialization StandardScaler
+Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets nn optim serialization training initialization StandardScaler
 """.split()
 
 

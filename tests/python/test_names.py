@@ -20,7 +20,8 @@ Trainer History Callback EarlyStopping ModelCheckpoint ProgressLogger CSVLogger 
 mean_absolute_error mean_squared_error r2_score confusion_matrix get_metric
 EveryOError EveryOShapeError EveryODeviceError EveryODTypeError EveryOGradientError EveryOSerializationError EveryOConfigurationError
 EveryOBackendError EveryOCudaError
-nn optim data training datasets core
+save load
+nn optim data training datasets serialization core
 """.split()
 
 
@@ -29,14 +30,14 @@ def test_names_are_there():
     assert [name for name in NAMES if name not in eo.__all__] == []
 
 
-@pytest.mark.parametrize("module", [eo, eo.nn, eo.optim, eo.data, eo.training])
+@pytest.mark.parametrize("module", [eo, eo.nn, eo.optim, eo.data, eo.training, eo.serialization])
 def test_all_lists_what_is_there_once(module):
     assert len(set(module.__all__)) == len(module.__all__)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
 def test_short_names_are_the_modules_own():
-    for module in (eo.nn, eo.optim, eo.data, eo.training):
+    for module in (eo.nn, eo.optim, eo.data, eo.training, eo.serialization):
         assert all(getattr(eo, name) is getattr(module, name) for name in module.__all__)
 
 

@@ -243,6 +243,9 @@ def test_checkpoints_hold_the_best_state(tmp_path):
     for name, bias in (("best", 2.0), ("epoch4", 4.0), ("epoch1", 1.0)):
         state = nn.load_arrays(tmp_path / f"{name}.safetensors")
         assert state["bias"].tolist() == [bias] and state["weight"].shape == (3, 1)
+    whole = training.ModelCheckpoint(tmp_path / "best.evo", monitor="loss")
+    trainer.fit(loader(), epochs=1, callbacks=[whole], verbose=False)
+    assert np.array_equal(eo.load(tmp_path / "best.evo").state_dict()["bias"], trainer.model.state_dict()["bias"])
     with pytest.raises(ValueError, match="safetensors"):
         training.ModelCheckpoint(tmp_path / "model.bin")
 

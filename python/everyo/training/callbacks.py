@@ -13,6 +13,7 @@ import numpy as np
 
 from everyo.core.checks import real, whole
 from everyo.nn.weights import save_arrays
+from everyo.serialization.archive import save
 from everyo.training.checkpoints import CheckpointStore
 from everyo.training.resume import as_arrays
 
@@ -144,9 +145,9 @@ class EarlyStopping(_Monitor):
 
 
 class ModelCheckpoint(_Monitor):
-    """Writes the model's state as a safetensors file after epochs that improve a value, or after every one.
+    """Writes the model after epochs that improve a value, or after every one.
 
-    `path` ends with ".safetensors" and may hold "{epoch}"; `saved_epochs` lists the epochs saved. A file is replaced at once:
+    `path` ends with ".safetensors", for a file of the state, or ".evo", for one that load() makes the model from; it may hold "{epoch}"; `saved_epochs` lists the epochs saved. A file is replaced at once:
     a crash leaves the old one or the new one. Raises ValueError for another ending, KeyError for a value that the logs lack.
     """
 
@@ -154,8 +155,8 @@ class ModelCheckpoint(_Monitor):
         self, path: str | Path, *, monitor: str = "val_loss", mode: str = "min", save_best_only: bool = True
     ) -> None:
         super().__init__(monitor, mode)
-        if Path(path).suffix != ".safetensors":
-            raise ValueError(f'[ModelCheckpoint] path is {str(path)!r}; it must end with ".safetensors"')
+        if Path(path).suffix not in (".safetensors", ".evo"):
+            raise ValueError(f'[ModelCheckpoint] path is {str(path)!r}; it must end with ".safetensors" or ".evo"')
         self.path = str(path)
         self.save_best_only = save_best_only
         self.saved_epochs: list[int] = []
@@ -166,7 +167,11 @@ class ModelCheckpoint(_Monitor):
             if not self._improves(value):
                 return
             self.best = value
-        save_arrays(self.path.replace("{epoch}", str(epoch)), trainer.model.state_dict())
+        path = self.path.replace("{epoch}", str(epoch))
+        if path.endswith(".evo"):
+            save(trainer.model, path)
+        else:
+            save_arrays(path, trainer.model.state_dict())
         self.saved_epochs.append(epoch)
 
     def state(self) -> dict[str, Any]:
