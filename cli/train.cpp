@@ -24,7 +24,7 @@ constexpr std::int64_t many = 1'000'000'000;
 struct Choices {
   Source source;
   std::string model = "mlp", optimizer = "adam", schedule = "constant", out, config;
-  std::int64_t epochs = 30, batch = 32, accumulate = 1, seed = 0, warm_up = 0;
+  std::int64_t epochs = 30, batch = 32, accumulate = 1, seed = 0, warm_up = 0, workers = 0;
   std::optional<double> lr, clip, validation;
   std::optional<std::int64_t> patience;
   bool resume = false;
@@ -70,6 +70,9 @@ struct Run {
         ->check(fraction());
     settings.add("patience", &c.patience, "stop after more epochs than this without a better validation loss", free)
         ->check(whole_number(0, many));
+    settings.add("workers", &c.workers, "threads that make batches ahead; 0: each when it is needed", free)
+        ->check(whole_number(0, 256))
+        ->capture_default_str();
     settings.add("seed", &c.seed, "of weights, order of samples, and dropout")
         ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
         ->capture_default_str();
@@ -145,7 +148,9 @@ int train(const Common& common, Run& run) {
   const std::unique_ptr<everyo::Optimizer> optimizer =
       everyo::make_optimizer(choices.optimizer, model->parameters(), choices.lr);
   const double rate = optimizer->lr();
-  everyo::Loader loader(data.train, {.batch = choices.batch, .shuffle = true, .seed = seed});
+  everyo::Loader loader(
+      data.train,
+      {.batch = choices.batch, .shuffle = true, .seed = seed, .workers = static_cast<std::int32_t>(choices.workers)});
   everyo::Trainer trainer(
       *model, *optimizer,
       [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },

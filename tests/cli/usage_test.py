@@ -14,7 +14,7 @@ class Usage(unittest.TestCase):
             self.assertIn(word, text.stdout)
         text = run("train", "--help").stdout
         for word in ("--data", "--model", "--epochs", "--batch", "--optimizer", "--lr", "--seed", "--threads", "--out",
-                     "--accumulate", "--validation", "--patience", "--schedule", "--clip", "--config"):
+                     "--accumulate", "--validation", "--patience", "--schedule", "--clip", "--workers", "--config"):
             self.assertIn(word, text)
 
     def test_a_bad_instruction_set_of_the_environment_is_wrong_usage(self):
