@@ -266,3 +266,37 @@ def test_numbers_that_python_wrote_are_float32():
 
     x, y = next(iter(data.DataLoader(Squares())))
     assert x.dtype == y.dtype == np.float32 and x.shape == (4, 1) and y.tolist() == [0, 1, 4, 9]
+
+
+class Turned(data.ArrayDataset):
+    def __getitem__(self, index):
+        features, target = super().__getitem__(index)
+        return np.flip(features, axis=0), target
+
+
+class Scaled(data.Subset):
+    def __getitem__(self, index):
+        features, target = super().__getitem__(index)
+        return features * 100, target
+
+
+def test_a_subclass_is_read_by_its_own_getitem():
+    values, labels = np.arange(6, dtype=np.float32).reshape(3, 2), np.arange(3)
+    turned = Turned(values, labels)
+    for dataset in (turned, Scaled(turned, [2, 0]), data.Subset(Scaled(turned, [2, 0, 1]), [0, 2])):
+        features, targets = next(iter(data.DataLoader(dataset, 3)))
+        samples = [dataset[i] for i in range(len(dataset))]
+        assert features.tolist() == [sample.tolist() for sample, _ in samples]
+        assert targets.tolist() == [target for _, target in samples]
+
+
+def test_a_constant_column_stays_small_whatever_its_mean_rounds_to():
+    column = np.full((7, 1), 0.1)
+    assert column.std() != 0  # the mean of seven tenths rounds
+    scaler = data.StandardScaler()
+    scaled = scaler.fit_transform(column)
+    assert scaler.std_.tolist() == [1.0]
+    for result in (scaled, data.standardize(column)):
+        assert np.abs(result).max() <= 2**-53  # one rounding of the mean
+    wide = np.array([[0.1, 1.0], [0.1, 3.0], [0.1, np.nan]])
+    assert np.isnan(data.standardize(wide)[:, 1]).all()

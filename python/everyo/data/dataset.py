@@ -146,10 +146,14 @@ class RowDataset(Dataset):
 
 
 def gather(dataset: Any, indices: Array) -> Any:
-    """Samples at `indices` as arrays with an axis of samples in front; rows of arrays are taken at once."""
-    if isinstance(dataset, (ArrayDataset, RowDataset)):
+    """Samples at `indices` as arrays with an axis of samples in front; rows of arrays are taken at once.
+
+    A subclass with a `__getitem__` of its own is asked for one sample at a time, as any other dataset is.
+    """
+    read = getattr(type(dataset), "__getitem__", None)
+    if read in (ArrayDataset.__getitem__, RowDataset.__getitem__):
         return dataset[indices]
-    if isinstance(dataset, Subset):
+    if isinstance(dataset, Subset) and read is Subset.__getitem__:
         return gather(dataset.dataset, dataset.indices[indices])
     samples = [_sample(dataset, int(i)) for i in indices]
     if isinstance(samples[0], tuple):

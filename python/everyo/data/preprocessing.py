@@ -26,11 +26,20 @@ def _safe(scale: Array) -> Array:
     return np.where(scale == 0, 1.0, scale)
 
 
+def _deviation(wide: Array, axis: Axis, keepdims: bool = False) -> Array:
+    """Population deviation; exactly 0 of equal values, whose mean may round to another one."""
+    deviation = wide.std(axis=axis, keepdims=keepdims)
+    if not wide.size:
+        return np.asarray(deviation)
+    varies = wide.max(axis=axis, keepdims=keepdims) != wide.min(axis=axis, keepdims=keepdims)
+    return np.where(varies, deviation, 0.0)
+
+
 def standardize(data: Any, axis: Axis = 0) -> Array:
     """(x - mean) / deviation along an axis; a constant becomes 0."""
     array = as_array(data)
     wide = array.astype(np.float64)
-    scaled: Array = (wide - wide.mean(axis=axis, keepdims=True)) / _safe(wide.std(axis=axis, keepdims=True))
+    scaled: Array = (wide - wide.mean(axis=axis, keepdims=True)) / _safe(_deviation(wide, axis, keepdims=True))
     return scaled.astype(_result_dtype(array))
 
 
@@ -131,7 +140,7 @@ class StandardScaler(_Scaler):
         """Takes the mean and the population deviation of each column; returns self."""
         wide = as_array(data).astype(np.float64)
         self.mean_ = self._offset = np.asarray(wide.mean(axis=0))
-        self.std_ = self._scale = np.asarray(_safe(wide.std(axis=0)))
+        self.std_ = self._scale = np.asarray(_safe(_deviation(wide, axis=0)))
         return self
 
 
