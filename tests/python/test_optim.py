@@ -195,3 +195,44 @@ def test_schedules_scale_the_learning_rate():
     assert scheduler.step_count == 4
     with pytest.raises(TypeError, match="SGD"):
         optim.Scheduler(optim.Optimizer(optimizer.parameters, 0.1), optim.constant_schedule())
+
+
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.AdamW])
+def test_the_list_of_parameters_is_what_is_stepped(make):
+    def grown(late):
+        old, new = nn.Parameter(np.ones(2)), nn.Parameter(np.ones(3))
+        optimizer = make([old] if late else [old, new], 0.1, **({"momentum": 0.9} if make is optim.SGD else {}))
+        for step in range(4):
+            optimizer.zero_grad()
+            if late and step == 2:
+                optimizer.parameters.append(new)
+            (old * old).sum().backward()
+            if step >= 2:
+                (new * new).sum().backward()
+            optimizer.step()
+        return old.tolist(), new.tolist(), optimizer.step_count
+
+    assert grown(late=True) == grown(late=False)
+    left, stays = nn.Parameter(np.ones(2)), nn.Parameter(np.ones(2))
+    optimizer = make([left, stays], 0.1)
+    (left * 2 + stays * 2).sum().backward()
+    optimizer.step()
+    before = left.tolist()
+    optimizer.parameters = [stays]
+    assert optimizer.state[id(stays)]["steps"] == 1 and id(left) not in optimizer.state
+    optimizer.step()
+    assert left.tolist() == before and stays.tolist() != before
+    optimizer.parameters.append(np.ones(2))
+    with pytest.raises(eo.EveryOError, match="EveryO tensor"):
+        optimizer.step()
+
+
+def test_a_scheduler_follows_a_changed_list():
+    first, second = nn.Parameter(np.ones(1)), nn.Parameter(np.ones(1))
+    optimizer = optim.SGD([first], 1.0)
+    scheduler = optim.Scheduler(optimizer, optim.step_schedule(1, 0.5))
+    optimizer.parameters.append(second)
+    for rate in (0.5, 0.25):
+        optimizer.step()
+        scheduler.step()
+        assert optimizer.lr == rate

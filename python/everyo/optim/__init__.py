@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,19 @@ __all__ = [
 ]
 
 
+def _each_once(name: str, parameters: Iterable[Any]) -> list[Tensor]:
+    """The parameters, tied ones once. Raises EveryOError "no parameters" and "EveryO tensor"."""
+    found = list({id(each): each for each in parameters}.values())
+    if not found:
+        raise EveryOError(f"[{name}] there are no parameters; give model.parameters()")
+    for i, parameter in enumerate(found):
+        if not isinstance(parameter, Tensor):
+            raise EveryOError(
+                f"[{name}] entry {i} is {type(parameter).__name__}, not an EveryO tensor; give model.parameters()"
+            )
+    return found
+
+
 class Optimizer:
     """Base of optimizers; one of your own defines `step()`, and ends it with `self.step_count += 1`.
 
@@ -53,15 +67,7 @@ class Optimizer:
                 f"[{name}] parameters are a {type(parameters).__name__}, which is not an EveryO tensor nor a list of them; "
                 "give model.parameters()"
             )
-        self.parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        self.parameters = list({id(each): each for each in self.parameters}.values())  # tied ones once
-        if not self.parameters:
-            raise EveryOError(f"[{name}] there are no parameters; give model.parameters()")
-        for i, parameter in enumerate(self.parameters):
-            if not isinstance(parameter, Tensor):
-                raise EveryOError(
-                    f"[{name}] entry {i} is {type(parameter).__name__}, not an EveryO tensor; give model.parameters()"
-                )
+        self.parameters = _each_once(name, [parameters] if isinstance(parameters, Tensor) else parameters)
         self.lr = lr
         self.step_count = 0
 
@@ -97,7 +103,7 @@ class Optimizer:
 
 
 class _NativeOptimizer(Optimizer):
-    """An optimizer of the library, and the options it was made with."""
+    """An optimizer of the library, and the options it was made with; it steps `parameters` as that list is at the time."""
 
     def __init__(
         self,
@@ -119,11 +125,32 @@ class _NativeOptimizer(Optimizer):
 
     def _made(self, lr: float) -> _core.Optimizer:
         make: Any = self._kind
-        return make(self.parameters, lr, **self._options)  # type: ignore[no-any-return]
+        made = make(self.parameters, lr, **self._options)
+        self._stepped = list(self.parameters)
+        return made  # type: ignore[no-any-return]
+
+    def _current(self) -> _core.Optimizer:
+        """The native one; after a change of `parameters` one of the new list, where those that stay keep their states."""
+        native, before = self._native, self._stepped
+        assert native is not None
+        if len(before) == len(self.parameters) and all(map(operator.is_, before, self.parameters)):
+            return native
+        self.parameters = _each_once(type(self).__name__, self.parameters)
+        old = native.state()
+        new = self._made(native.lr)
+        state = {**new.state(), "step_count": old["step_count"]}
+        place = {id(parameter): str(i) for i, parameter in enumerate(before)}
+        for i, parameter in enumerate(self.parameters):
+            entry = state["parameters"][str(i)]
+            state["parameters"][str(i)] = {**old["parameters"].get(place.get(id(parameter)), entry), "name": entry["name"]}
+        new.load(state)
+        self._native = new
+        return new
 
     def __getstate__(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """For copy and pickle: a copy of a model and its optimizer together steps the copied model."""
-        return {name: value for name, value in self.__dict__.items() if name != "_native"}, self.state_dict()
+        state = self.state_dict()
+        return {name: value for name, value in self.__dict__.items() if name not in ("_native", "_stepped")}, state
 
     def __setstate__(self, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
         own, steps = state
@@ -155,13 +182,11 @@ class _NativeOptimizer(Optimizer):
             raise AttributeError(f"[{type(self).__name__}] step_count is counted by step(); load_state_dict() sets it")
 
     def zero_grad(self) -> None:
-        assert self._native is not None
-        self._native.zero_grad()
+        self._current().zero_grad()
 
     def step(self) -> None:
         """One update of every parameter that has a gradient and is not frozen."""
-        assert self._native is not None
-        self._native.step()
+        self._current().step()
 
     @property
     def state(self) -> dict[int, dict[str, Any]]:
@@ -176,8 +201,7 @@ class _NativeOptimizer(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, learning rates and each parameter's arrays, as nested dicts."""
-        assert self._native is not None
-        return self._native.state()
+        return self._current().state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what state_dict() gave. Raises EveryOError when it does not fit; nothing is changed then."""
@@ -185,8 +209,7 @@ class _NativeOptimizer(Optimizer):
             raise EveryOSerializationError(
                 f"[{type(self).__name__}] the state is a {type(state).__name__}; it must be a dict of state_dict()"
             )
-        assert self._native is not None
-        self._native.load(state)
+        self._current().load(state)
 
     def get_config(self) -> dict[str, Any]:
         return {"lr": self.lr, **{name: value for name, value in self._options.items() if name != "state_dtype"}}
@@ -279,6 +302,13 @@ class Scheduler(_core.Scheduler):
         if not isinstance(schedule, Schedule):
             raise TypeError(f"[Scheduler] schedule is a {type(schedule).__name__}; give one such as cosine_schedule(100)")
         super().__init__(optimizer._native, schedule)
+        self._optimizer, self._native = optimizer, optimizer._native
+
+    def step(self) -> None:
+        """After each optimizer step that was applied."""
+        super().step()
+        if self._optimizer._native is not self._native:  # its list of parameters has changed
+            self._optimizer.lr = self._native.lr
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
