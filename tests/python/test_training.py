@@ -334,3 +334,27 @@ def test_evaluation_records_no_graph():
     trainer.loss_fn = lambda p, y: recorded.append(p.requires_grad) or nn.mse_loss(p, y)
     trainer.fit(loader(40), epochs=1, validation_loader=loader(40), verbose=False)
     assert recorded == [True, False]
+
+
+class Breaks(training.Callback):
+    def on_epoch_end(self, trainer, epoch, logs):
+        raise ArithmeticError("broken")
+
+
+def test_csv_logger_begins_anew_after_a_fit_that_failed(tmp_path):
+    log = training.CSVLogger(tmp_path / "log.csv")
+    with pytest.raises(ArithmeticError):
+        linear_trainer().fit(loader(), epochs=1, callbacks=[log, Breaks()], verbose=False)
+    linear_trainer().fit(loader(), epochs=2, callbacks=[log], verbose=False, validation_loader=loader())
+    with open(tmp_path / "log.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["epoch", "loss", "val_loss"] and [row[0] for row in rows[1:]] == ["1", "2"]
+
+
+def test_predict_takes_whatever_gives_batches():
+    trainer = linear_trainer()
+    wanted = trainer.predict(X)
+    assert np.array_equal(trainer.predict((x, y) for x, y in loader(7)), wanted)
+    assert np.array_equal(trainer.predict(map(np.asarray, np.split(X, 2))), wanted)
+    with pytest.raises(eo.EveryOError, match="no batches"):
+        trainer.predict(iter(()))

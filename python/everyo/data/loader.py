@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from everyo._core import EveryOSerializationError
-from everyo.data.dataset import Array, Dataset, gather
+from everyo.data.dataset import Array, ArrayDataset, Dataset, gather
 
 MOST_WORKERS = 256
 
@@ -154,3 +154,13 @@ class DataLoader:
         self._epoch_start = self._generator.bit_generator.state
         self._position = position
         self._resume = True
+
+
+def as_loader(data: Any, batch_size: int) -> Iterable[Any]:
+    """Batches of a dataset or of what an ArrayDataset takes; anything else that gives some when iterated over, as it is."""
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size)
+    held = isinstance(data, (Sequence, Mapping, Set)) or hasattr(data, "__array__")
+    if isinstance(data, Iterable) and not held:
+        return data
+    return DataLoader(ArrayDataset(data), batch_size)

@@ -247,6 +247,7 @@ class CSVLogger(Callback):
         self._bytes = 0  # of the lines so far
 
     def on_train_begin(self, trainer: Trainer) -> None:
+        self.on_train_end(trainer)  # a fit that an error ended has left the file open
         self._names, self._bytes = [], 0
 
     def state(self) -> dict[str, Any]:

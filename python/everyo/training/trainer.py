@@ -16,7 +16,8 @@ from everyo import _core
 from everyo._core import EveryOError, Tensor
 from everyo.core.autograd import no_grad
 from everyo.core.checks import real, whole
-from everyo.data import ArrayDataset, DataLoader, Dataset
+from everyo.data import DataLoader
+from everyo.data.loader import as_loader
 from everyo.nn.module import Module
 from everyo.optim import Optimizer, clip_grad_norm, first_nonfinite
 from everyo.training import resume
@@ -345,17 +346,12 @@ class Trainer:
     def predict(self, data: Any, *, batch_size: int = 64) -> Array:
         """The model's outputs for an array, a tensor, a dataset or a loader, in evaluation mode; modes come back.
 
+        A loader is a DataLoader, or anything that gives batches when iterated over and is no sequence, mapping, set or array.
         Targets that come with the features are left out. Raises EveryOError "no batches".
         """
-        if isinstance(data, DataLoader):
-            loader = data
-        elif isinstance(data, Dataset):
-            loader = DataLoader(data, batch_size)
-        else:
-            loader = DataLoader(ArrayDataset(data), batch_size)
         outputs: list[Array] = []
         with _mode(self.model, training=False), no_grad():
-            for batch in loader:
+            for batch in as_loader(data, batch_size):
                 features = batch[0] if isinstance(batch, (tuple, list)) else batch
                 outputs.append(self.model(_to_tensor(features)).numpy())
         if not outputs:
