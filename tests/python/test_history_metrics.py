@@ -113,3 +113,18 @@ def test_metrics_refuse_what_does_not_fit():
 def test_Y12_MetricsKeepWholeNumbersWhole():
     assert training.accuracy(np.array([16777217]), np.array([16777216])) == 0.0
     assert training.mean_absolute_error(np.array([16777217]), np.array([16777216])) == 1.0
+
+
+def test_nan_is_never_the_best():
+    history = training.History()
+    for value in (float("nan"), 2.0, 1.0, float("nan")):
+        history.append(loss=value)
+    assert history.best("loss")["epoch"] == 3 and history.best("loss", "max")["epoch"] == 2
+    lost = training.History()
+    lost.append(loss=float("nan"))
+    assert lost.best("loss")["epoch"] == 1
+
+
+@pytest.mark.parametrize("prediction", [[0.1, 0.1, 0.1], [0.3, 0.1, 0.2]])
+def test_r2_of_a_constant_target_is_zero_whatever_its_mean_rounds_to(prediction):
+    assert training.r2_score(prediction, np.full(3, 0.1)) == 0.0  # the mean of three tenths rounds

@@ -66,11 +66,15 @@ class History:
         return self._rows[-1]
 
     def best(self, key: str = "val_loss", mode: str = "min") -> Row:
-        """The row whose value is least ("min") or greatest ("max"), the first of equals. Raises KeyError, ValueError."""
+        """The row whose value is least ("min") or greatest ("max"), the first of equals; NaN is best only where all are.
+
+        Raises KeyError, ValueError.
+        """
         if mode not in ("min", "max"):
             raise ValueError(f'[History] mode is {mode!r}; it must be "min" or "max"')
         self[key]
         rows = [row for row in self._rows if key in row]
+        rows = [row for row in rows if row[key] == row[key]] or rows
         return (min if mode == "min" else max)(rows, key=lambda row: row[key])
 
     def to_dict(self) -> dict[str, list[Any]]:

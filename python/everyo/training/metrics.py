@@ -62,6 +62,8 @@ def mean_squared_error(prediction: Any, target: Any) -> float:
 def r2_score(prediction: Any, target: Any) -> float:
     """1 - squared error / squared deviation of the target from its mean; 0.0 for a target that does not vary."""
     p, t = _pair("r2_score", prediction, target)
+    if p.size and t.max().item() == t.min().item():
+        return 0.0  # the mean of equal values may round to another one
     deviation = _core.mse_loss(t, t * 0.0 + t.mean()).item()
     return 1.0 - _core.mse_loss(p, t).item() / deviation if deviation else 0.0
 
