@@ -30,16 +30,21 @@ Unary unary_of(Activation activation) {
   throw ShapeError(fmt::format("[linear] x {}, weight {}: {}", to_string(x.shape()), to_string(weight.shape()), what));
 }
 
-Specs infer(const Inputs& in, const LinearAttrs&) {
-  const Tensor &x = in[0], &weight = in[1];
+// `bias` may be null.
+void check_shapes(const Tensor& x, const Tensor& weight, const Tensor* bias) {
   if (weight.rank() != 2) refuse(x, weight, "the weight must have two dimensions, (in_features, out_features)");
   const std::int64_t d = weight.shape()[0], k = weight.shape()[1];
   if (x.rank() == 0 || x.shape()[-1] != d) {
     refuse(x, weight, fmt::format("the last dimension of x must be {}, the weight's in_features", d));
   }
-  if (in.size() == 3 && in[2].shape() != Shape{k}) {
-    refuse(x, weight, fmt::format("the bias {} must be ({},), the weight's out_features", to_string(in[2].shape()), k));
+  if (bias != nullptr && bias->shape() != Shape{k}) {
+    refuse(x, weight, fmt::format("the bias {} must be ({},), the weight's out_features", to_string(bias->shape()), k));
   }
+}
+
+Specs infer(const Inputs& in, const LinearAttrs&) {
+  const Tensor &x = in[0], &weight = in[1];
+  check_shapes(x, weight, in.size() == 3 ? &in[2] : nullptr);
   for (std::size_t i = 0; i < in.size(); ++i) {
     if (in[i].dtype() != x.dtype() || !is_floating(x.dtype())) {
       throw DTypeError(fmt::format("[linear] x is {}, {} is {}; all must have one floating dtype; cast() them first",
@@ -47,7 +52,7 @@ Specs infer(const Inputs& in, const LinearAttrs&) {
     }
   }
   Shape shape = x.shape();
-  shape.set(-1, k);
+  shape.set(-1, weight.shape()[1]);
   return Spec{x.dtype(), shape};
 }
 
@@ -146,6 +151,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
   const bool same =
       x.defined() && weight.defined() && x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype());
   if (!same && x.defined() && weight.defined()) [[unlikely]] {
+    check_shapes(x, weight, bias.defined() ? &bias : nullptr);
     const Tensor z = matmul(x, weight);  // each step promotes
     return activate(bias.defined() ? add(z, bias) : z, activation);
   }

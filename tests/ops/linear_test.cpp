@@ -140,6 +140,18 @@ TEST(LinearOp, SaysWhatDoesNotFit) {
   EXPECT_THAT(run({5, 4}, {4, 2}, {3}), ThrowsMessage<ShapeError>(AllOf(HasSubstr("bias"), HasSubstr("(2,)"))));
   EXPECT_THAT(run({5, 4}, {4}, {4}), ThrowsMessage<ShapeError>(HasSubstr("two dimensions")));
   EXPECT_THAT(run({5, 4}, {4, 2}, {2}, int32), ThrowsMessage<DTypeError>(HasSubstr("int32")));
+  // Also where each step promotes.
+  const Tensor weight = Tensor::zeros({4, 2}, float32), bias = Tensor::zeros({3}, float32);
+  EXPECT_THAT(
+      [&] {
+        linear(Tensor::zeros({5, 3}, float64), weight);
+      },
+      ThrowsMessage<ShapeError>(AllOf(HasSubstr("must be 4"), HasSubstr("(5, 3)"))));
+  EXPECT_THAT(
+      [&] {
+        linear(Tensor::zeros({5, 4}, float64), weight, bias);
+      },
+      ThrowsMessage<ShapeError>(AllOf(HasSubstr("bias"), HasSubstr("(2,)"))));
 }
 
 TEST(LinearOp, KnowsItsCostAndLowering) {

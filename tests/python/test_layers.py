@@ -338,3 +338,17 @@ def test_sequential_runs_activations_with_their_layer_to_the_same_bits():
         for activation in (nn.ReLU(), nn.Sigmoid(), nn.Tanh(), nn.GELU(), nn.SiLU()):
             fused = nn.Sequential(layer, activation)(value).numpy()
             assert fused.tobytes() == activation(layer(value)).numpy().tobytes(), (layer, activation)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("shape", [(2, 4), (4,), (), (2, 2, 4)])
+def test_linear_names_its_width_whatever_the_dtype(shape, dtype):
+    with pytest.raises(eo.EveryOShapeError, match="must be 3"):
+        nn.Linear(3, 2)(np.ones(shape, dtype))
+
+
+def test_a_forward_put_on_an_activation_runs():
+    relu = nn.ReLU()
+    relu.forward = lambda x: x * 0.0 + 5.0
+    for layer in (nn.Linear(2, 2), nn.LayerNorm(2)):
+        assert nn.Sequential(layer, relu)(np.ones((1, 2), np.float32)).tolist() == [[5.0, 5.0]]

@@ -57,7 +57,7 @@ class Sequential(Module):
             i += 1
             if type(layer) in _FUSED and i < count and "forward" not in layer.__dict__:
                 activation = _ACTIVATIONS.get(type(layers[i]))
-                if activation is not None:
+                if activation is not None and "forward" not in layers[i].__dict__:
                     x = layer(x, activation)
                     i += 1
                     continue
