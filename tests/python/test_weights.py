@@ -110,3 +110,32 @@ def test_arrays_round_trip_and_bad_files_are_refused(tmp_path):
         nn.load_arrays(path)
     with pytest.raises(FileNotFoundError):
         nn.load_arrays(tmp_path / "gone.safetensors")
+
+
+class TorchLike:
+    """What numpy.asarray refuses until it is detached, as a PyTorch parameter."""
+
+    def __init__(self, array, detached=False):
+        self.array, self.detached = array, detached
+
+    def detach(self):
+        return TorchLike(self.array, True)
+
+    def __array__(self, dtype=None, copy=None):
+        if not self.detached:
+            raise RuntimeError("call detach() first")
+        return self.array
+
+
+def test_parameters_are_taken_without_their_graph():
+    weight, bias = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.float32)
+    model = nn.Linear(3, 2)
+    nn.load_torch_weights(model, {"weight": TorchLike(weight), "bias": TorchLike(bias)})
+    assert np.array_equal(model.weight.numpy(), weight.T) and np.array_equal(model.bias.numpy(), bias)
+
+
+def test_pytorchs_bfloat16_is_loaded():
+    torch = pytest.importorskip("torch")
+    layer, model = torch.nn.Linear(3, 2).bfloat16(), nn.Linear(3, 2)
+    nn.load_torch_weights(model, layer.state_dict())
+    assert np.array_equal(model.weight.numpy(), layer.weight.detach().float().numpy().T)

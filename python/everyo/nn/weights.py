@@ -45,6 +45,15 @@ def _torch_name(name: str, name_map: NameMap | None) -> str:
     return name
 
 
+def _torch_array(value: Any) -> Array:
+    """A value of a state dict: also a PyTorch parameter, and bfloat16, which NumPy has not and which becomes float32."""
+    if hasattr(value, "detach"):
+        value = value.detach()
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        value = _core.from_dlpack(value.cpu())
+    return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
 def _in_our_layout(module: Module, name: str, value: Array, image: tuple[int, int, int] | None) -> Array:
     if name != "weight":
         return value
@@ -101,8 +110,7 @@ def load_torch_weights(
             continue
         used.add(torch_name)
         value = given[torch_name]
-        array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-        state[name] = _in_our_layout(modules[path], own_name, array, images.get(path))
+        state[name] = _in_our_layout(modules[path], own_name, _torch_array(value), images.get(path))
     unexpected = [name for name in given if name not in used]
     if strict and (missing or unexpected):
         faults = [
