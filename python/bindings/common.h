@@ -51,6 +51,8 @@ bool is_tensor(nb::handle object) noexcept;
 /// What a Python tensor holds; only after is_tensor(). Throws StateError when its __init__ has not run.
 PyTensor& py_tensor(nb::handle object);
 inline const Tensor& tensor_in(nb::handle object) { return py_tensor(object).value; }
+/// None takes the name away. TypeError for what is no text.
+void set_name(PyTensor& self, nb::handle name);
 nb::object wrap(Tensor value);
 nb::object wrap(std::vector<Tensor> values);
 
@@ -101,6 +103,8 @@ Axes axes_in(nb::handle object);
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 /// The name of an object's class.
 std::string class_name(nb::handle object);
+/// Class and message of an exception, without its traceback.
+std::string said_by(const nb::python_error& error);
 /// A word: text, or a TypeError that names it.
 std::string word_in(nb::handle object, std::string_view what);
 
@@ -108,6 +112,9 @@ std::string word_in(nb::handle object, std::string_view what);
 
 /// Throws the device error unless None, a Device or the name of a device that is there.
 void check_device(nb::handle device);
+/// Sizes as a tuple; a dtype's name as a str.
+nb::object shape_tuple(const Shape& shape);
+nb::object name_string(DType dtype);
 /// A live NumPy array over the tensor's memory, which it keeps alive. Throws DTypeError for bfloat16.
 nb::object live_array(const Tensor& value);
 /// The same of a gradient, which no graph holds; a float32 copy of bfloat16.
@@ -134,6 +141,7 @@ auto without_gil(std::int64_t elements, F&& work) {
 }
 
 nb::class_<PyTensor> bind_tensor(nb::module_& m);
+void bind_pickle(nb::class_<PyTensor>& tensor);
 void bind_dlpack(nb::module_& m, nb::class_<PyTensor>& tensor);
 /// Operators and methods of the class, too.
 void bind_arithmetic(nb::module_& m, nb::class_<PyTensor>& tensor);

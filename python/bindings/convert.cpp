@@ -132,7 +132,8 @@ Tensor from_values(nb::handle object, std::optional<DType> dtype, Integers integ
   try {
     array = numpy("asarray")(object);
   } catch (nb::python_error& e) {
-    throw DTypeError(fmt::format("[tensor] the values form no array: {}; give rows of one length", e.what()));
+    if (!e.matches(PyExc_ValueError) && !e.matches(PyExc_TypeError)) throw;
+    throw DTypeError(fmt::format("[tensor] the values form no array: {}; give rows of one length", said_by(e)));
   }
   array = of_large_integers(object, std::move(array), dtype);
   const auto name = nb::cast<std::string>(array.attr("dtype").attr("name"));
@@ -143,6 +144,18 @@ Tensor from_values(nb::handle object, std::optional<DType> dtype, Integers integ
 }  // namespace
 
 nb::object numpy(const char* name) { return nb::module_::import_("numpy").attr(name); }
+
+nb::object shape_tuple(const Shape& shape) {
+  PyObject* tuple = PyTuple_New(shape.rank());
+  if (tuple == nullptr) throw nb::python_error();
+  for (std::int64_t i = 0; i < shape.rank(); ++i) PyTuple_SetItem(tuple, i, PyLong_FromLongLong(shape[i]));
+  return nb::steal(tuple);
+}
+
+nb::object name_string(DType dtype) {
+  const std::string_view name = name_of(dtype);
+  return nb::str(name.data(), name.size());
+}
 
 std::string text_of(nb::handle object) {
   const nb::object text = nb::steal(PyObject_Str(object.ptr()));
@@ -166,7 +179,7 @@ Tensor as_targets(TensorLike like) {
     return as_tensor(like.object, {}, Integers::stay);
   } catch (nb::python_error& e) {
     if (!e.matches(PyExc_OverflowError)) throw;
-    throw ShapeError(fmt::format("[labels] {}; labels and ids are out of range", e.what()));
+    throw ShapeError(fmt::format("[labels] {}; labels and ids are out of range", said_by(e)));
   }
 }
 

@@ -54,6 +54,12 @@ nb::object view_of(const Tensor& value, bool watched = true) {
                   nb::rv_policy::reference);
 }
 
+// Of the two C types that have 64 bits, nanobind's is not the one that numpy.int64 names.
+nb::object array_over(const Tensor& value, bool watched = true) {
+  nb::object array = view_of<nb::numpy>(value, watched);
+  return value.dtype() == int64 ? array.attr("view")(numpy("int64")) : array;
+}
+
 // The capsule that a producer gives; the object itself when it has no __dlpack__ or does not give one so.
 nb::object capsule_of(nb::handle object) {
   if (PyCapsule_CheckExact(object.ptr()) || !nb::hasattr(object, "__dlpack__")) return nb::borrow(object);
@@ -67,7 +73,7 @@ nb::object capsule_of(nb::handle object) {
     return export_it();  // of a producer older than versions
   } catch (nb::python_error& e) {
     if (!e.matches(PyExc_TypeError) && !e.matches(PyExc_BufferError)) throw;
-    throw DTypeError(fmt::format("[from_dlpack] the object does not give its memory: {}", e.what()));
+    throw DTypeError(fmt::format("[from_dlpack] the object does not give its memory: {}", said_by(e)));
   }
 }
 
@@ -110,7 +116,12 @@ nb::object to_dlpack(nb::handle self, const nb::kwargs& options) {
   if (value.requires_grad())
     raise(PyExc_BufferError,
           "[dlpack] the receiver would not see that this tensor requires gradients; detach() it first");
-  return view_of<nb::array_api>(value).attr("__dlpack__")(**options);
+  const bool copies = options.contains("copy") && PyObject_IsTrue(options["copy"].ptr()) == 1;
+  if (!copies) return view_of<nb::array_api>(value).attr("__dlpack__")(**options);
+  nb::dict rest;
+  for (const auto [key, option] : options)
+    if (nb::cast<std::string_view>(key) != "copy") rest[key] = option;
+  return view_of<nb::array_api>(value.copy(), false).attr("__dlpack__")(**rest);
 }
 
 }  // namespace
@@ -118,17 +129,17 @@ nb::object to_dlpack(nb::handle self, const nb::kwargs& options) {
 nb::object live_array(const Tensor& value) {
   if (value.dtype() == bfloat16)
     throw DTypeError("[numpy] NumPy has no bfloat16; use numpy(), which gives a float32 copy, or astype() first");
-  return view_of<nb::numpy>(value);
+  return array_over(value);
 }
 
 nb::object gradient_array(const Tensor& gradient) {
-  return gradient.dtype() == bfloat16 ? array_copy(gradient) : view_of<nb::numpy>(gradient, false);
+  return gradient.dtype() == bfloat16 ? array_copy(gradient) : array_over(gradient, false);
 }
 
 nb::object array_copy(const Tensor& value) {
   const NoGrad no_grad;
   const Tensor own = value.dtype() == bfloat16 ? cast(value, float32) : value.copy();
-  return view_of<nb::numpy>(own, false);
+  return array_over(own, false);
 }
 
 void bind_dlpack(nb::module_& m, nb::class_<PyTensor>& tensor) {
@@ -140,7 +151,7 @@ void bind_dlpack(nb::module_& m, nb::class_<PyTensor>& tensor) {
       .def(
           "__dlpack__", [](nb::handle self, const nb::kwargs& options) { return to_dlpack(self, options); },
           nb::sig("def __dlpack__(self, **options: typing.Any) -> object"),
-          "The values for another library, shared; BufferError on a tensor that requires gradients.")
+          "The values for another library, shared unless copy=True; BufferError on a tensor that requires gradients.")
       .def(
           "__dlpack_device__", [](nb::handle) { return nb::make_tuple(1, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): this machine's memory.");

@@ -66,9 +66,12 @@ nb::object items_of(nb::handle object, std::string_view what) {
 bool is_index(nb::handle object) {
   if (!PyIndex_Check(object.ptr())) return false;
   if (PyLong_Check(object.ptr())) return true;
-  const bool works = nb::steal(PyNumber_Index(object.ptr())).is_valid();
-  if (!works) PyErr_Clear();
-  return works;
+  if (nb::steal(PyNumber_Index(object.ptr())).is_valid()) return true;
+  // An array of several says so; another error, such as an interrupt, is the object's own.
+  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0 && PyErr_ExceptionMatches(PyExc_ValueError) == 0)
+    throw nb::python_error();
+  PyErr_Clear();
+  return false;
 }
 
 }  // namespace
@@ -79,6 +82,10 @@ void raise(PyObject* type, const std::string& message) {
 }
 
 std::string class_name(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+
+std::string said_by(const nb::python_error& error) {
+  return fmt::format("{}: {}", class_name(error.value()), text_of(error.value()));
+}
 
 std::string word_in(nb::handle object, std::string_view what) {
   std::string word;

@@ -56,7 +56,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Tensor reduce(Reduction1 op, const Tensor& x, nb::handle axis, bool keepdims) {
   const Axes axes = axes_in(axis);
-  if (!axis.is_none() && axes.empty()) return x;  // as NumPy: no axis is reduced
+  if (!axis.is_none() && axes.empty())  // as NumPy: each element is reduced by itself
+    return reshape(op(reshape(x, {1, x.size()}), {0}, false), x.shape().sizes());
   return without_gil(x.size(), [&] { return op(x, axes, keepdims); });
 }
 

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "common.h"
 
 // The class Tensor: its attributes, conversions and Python's protocols. Operators are in arithmetic.cpp.
@@ -13,13 +11,6 @@ PyTypeObject* tensor_type = nullptr;  // owned by the module
 Extras& extras_of(PyTensor& self) {
   if (!self.extras) self.extras = std::make_unique<Extras>();
   return *self.extras;
-}
-
-void set_name(PyTensor& self, nb::handle name) {
-  if (name.is_none() && !self.extras) return;
-  extras_of(self).name = name.is_none() ? std::string() : word_in(name, "name");
-  // Errors and clipping name a slot by it.
-  if (self.value.body()->leaf) self.value.body()->leaf->name = self.extras->name;
 }
 
 void construct(PyTensor* self, nb::handle data, DTypeLike dtype, nb::handle device, bool requires_grad,
@@ -34,18 +25,6 @@ void construct(PyTensor* self, nb::handle data, DTypeLike dtype, nb::handle devi
   if (requires_grad) value.set_requires_grad();
   new (self) PyTensor{std::move(value)};
   set_name(*self, name);
-}
-
-nb::object shape_tuple(const Shape& shape) {
-  PyObject* tuple = PyTuple_New(shape.rank());
-  if (tuple == nullptr) throw nb::python_error();
-  for (std::int64_t i = 0; i < shape.rank(); ++i) PyTuple_SetItem(tuple, i, PyLong_FromLongLong(shape[i]));
-  return nb::steal(tuple);
-}
-
-nb::object name_string(DType dtype) {
-  const std::string_view name = name_of(dtype);
-  return nb::str(name.data(), name.size());
 }
 
 Tensor gradient_of(const PyTensor& self) {
@@ -130,29 +109,6 @@ nb::object item(const PyTensor& self) {
   }
 }
 
-// What makes an equal tensor elsewhere: dtype, sizes, bytes, and whether it requires gradients.
-nb::tuple pickled(const PyTensor& self) {
-  const Tensor& value = self.value;
-  if (!value.is_leaf())
-    throw StateError(
-        "[copy] an op made the tensor, and a copy would not know it; only leaves are copied and pickled: detach() it",
-        ErrorKind::gradient);
-  return nb::make_tuple(name_string(value.dtype()), shape_tuple(value.shape()),
-                        nb::bytes(value.bytes(), value.spec().bytes()), value.requires_grad() && value.is_leaf(),
-                        self.extras ? self.extras->name : std::string());
-}
-void unpickle(PyTensor& self, const nb::tuple& state) {
-  const Spec spec{dtype_of(nb::cast<std::string_view>(state[0])), shape_in(nb::handle(state[1]))};
-  const auto bytes = nb::cast<nb::bytes>(state[2]);
-  if (bytes.size() != spec.bytes())
-    throw FileError(fmt::format("[pickle] {} bytes for a tensor of {}", bytes.size(), spec.bytes()));
-  Tensor value = Tensor::empty(spec);
-  if (bytes.size() != 0) std::memcpy(value.bytes(), bytes.data(), bytes.size());
-  if (nb::cast<bool>(state[3])) value.set_requires_grad();
-  new (&self) PyTensor{std::move(value)};
-  set_name(self, state[4]);
-}
-
 void set_item(const PyTensor& self, nb::handle key, nb::handle value) {
   if (self.value.requires_grad() && context().grad)
     throw StateError("[setitem] the tensor takes part in gradients; write inside no_grad(), or use where()",
@@ -162,7 +118,7 @@ void set_item(const PyTensor& self, nb::handle key, nb::handle value) {
   const nb::object array = live_array(self.value);
   if (PyObject_SetItem(array.ptr(), at.ptr(), right.ptr()) != 0) {
     nb::python_error error;
-    if (error.matches(PyExc_IndexError)) throw ShapeError(fmt::format("[setitem] {}", error.what()));
+    if (error.matches(PyExc_IndexError)) throw ShapeError(fmt::format("[setitem] {}", said_by(error)));
     throw error;
   }
   self.value.body()->storage->bump_version();
@@ -282,9 +238,7 @@ void bind_conversions(nb::class_<PyTensor>& tensor) {
           "dtype"_a = nb::none(), "copy"_a = nb::none(),
           nb::sig("def __array__(self, dtype: typing.Any = None, copy: typing.Optional[bool] = None) -> "
                   "Array"),
-          "For NumPy: the live values, or a copy in another dtype.")
-      .def("__getstate__", &pickled, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
-      .def("__setstate__", &unpickle, nb::sig("def __setstate__(self, state: tuple[typing.Any, ...]) -> None"));
+          "For NumPy: the live values, or a copy in another dtype.");
 }
 
 void bind_protocols(nb::class_<PyTensor>& tensor) {
@@ -312,15 +266,22 @@ void bind_protocols(nb::class_<PyTensor>& tensor) {
           },
           nb::sig("def __iter__(self) -> collections.abc.Iterator[Tensor]"))
       .def(
-          "__getitem__", [](const PyTensor& t, nb::handle key) { return wrap(index(t.value, key)); }, "key"_a,
+          "__getitem__", [](const PyTensor& t, nb::handle key) { return wrap(index(t.value, key)); }, "key"_a.none(),
           nb::sig("def __getitem__(self, key: typing.Any, /) -> Tensor"),
           "As NumPy: integers, slices, ..., None, truth masks and integer arrays. Differentiable.")
-      .def("__setitem__", &set_item, "key"_a, "value"_a,
+      .def("__setitem__", &set_item, "key"_a.none(), "value"_a,
            nb::sig("def __setitem__(self, key: typing.Any, value: TensorLike, /) -> None"),
            "Writes values in place, outside the graph.");
 }
 
 }  // namespace
+
+void set_name(PyTensor& self, nb::handle name) {
+  if (name.is_none() && !self.extras) return;
+  extras_of(self).name = name.is_none() ? std::string() : word_in(name, "name");
+  // Errors and clipping name a slot by it.
+  if (self.value.body()->leaf) self.value.body()->leaf->name = self.extras->name;
+}
 
 bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(object.ptr(), tensor_type) != 0; }
 PyTensor& py_tensor(nb::handle object) {
@@ -345,7 +306,7 @@ nb::class_<PyTensor> bind_tensor(nb::module_& m) {
   nb::class_<PyTensor> tensor(m, "Tensor", nb::is_weak_referenceable(),
                               "Values of one dtype and shape, row-major, with the graph that made them.");
   tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
-  tensor.def("__init__", &construct, "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu",
+  tensor.def("__init__", &construct, "data"_a.none(), nb::kw_only(), "dtype"_a = nb::none(), "device"_a = "cpu",
              "requires_grad"_a = false, "name"_a = nb::none(),
              nb::sig("def __init__(self, data: TensorLike, *, dtype: DTypeLike = None, device: typing.Any = 'cpu', "
                      "requires_grad: bool = False, name: typing.Optional[str] = None) -> None"),
@@ -354,6 +315,7 @@ nb::class_<PyTensor> bind_tensor(nb::module_& m) {
   bind_attributes(tensor);
   bind_conversions(tensor);
   bind_protocols(tensor);
+  bind_pickle(tensor);
   tensor
       .def(
           "zero_grad", [](PyTensor& t) { set_gradient(t, nb::none()); }, "Forgets the gradient: grad becomes None.")
@@ -375,7 +337,7 @@ nb::class_<PyTensor> bind_tensor(nb::module_& m) {
         check_device(device);
         return wrap(as_tensor(data, dtype_in(dtype)));
       },
-      "data"_a, nb::kw_only(), "device"_a = nb::none(), "dtype"_a = nb::none(),
+      "data"_a.none(), nb::kw_only(), "device"_a = nb::none(), "dtype"_a = nb::none(),
       nb::sig("def as_tensor(data: TensorLike, *, device: typing.Any = None, dtype: DTypeLike = None) -> Tensor"),
       "A tensor of anything array-like; the same object when it is one already and nothing changes.");
   m.def(

@@ -210,3 +210,20 @@ def test_pytorch_may_be_imported_first():
     # It leaves little room for thread-locals of libraries that come later.
     pytest.importorskip("torch")
     subprocess.run([sys.executable, "-c", "import torch, everyo; everyo.ones(2).sum()"], check=True)
+
+
+def test_int64_is_numpys_int64():
+    x = eo.arange(3, dtype="int64")
+    for values in (x.data, x.numpy(), np.asarray(x), x[0].data):
+        assert values.dtype.type is np.int64
+    assert type(x.argmax()) is np.int64 and type(eo.ones(2, 2).argmax(axis=0)[0]) is np.int64
+    x.data[0] = 7
+    assert x.tolist() == [7, 1, 2]
+
+
+def test_dlpack_copies_when_asked():
+    x = eo.arange(3)
+    copy, shared = eo.from_dlpack(x.__dlpack__(copy=True)), eo.from_dlpack(x.__dlpack__(copy=False))
+    copy[0] = 9
+    assert x.tolist() == shared.tolist() == [0, 1, 2] and copy.tolist() == [9, 1, 2]
+    assert np.shares_memory(shared.data, x.data) and not np.shares_memory(copy.data, x.data)

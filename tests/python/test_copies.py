@@ -86,3 +86,19 @@ def test_only_leaves_are_copied(call):
     with pytest.raises(eo.EveryOGradientError, match="only leaves"):
         call(leaf * 2)
     call((leaf * 2).detach())
+
+
+class Labelled(eo.Tensor):
+    def __init__(self, data, label):
+        super().__init__(data)
+        self.label = label
+        self.itself = self
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_subclass_keeps_its_attributes(copied):
+    first = Labelled([1.0, 2.0], ["a"])
+    second = copied(first)
+    assert type(second) is Labelled and second.tolist() == [1.0, 2.0]
+    assert second.label == ["a"] and second.label is not first.label and second.itself is second
+    assert copied(eo.Parameter(np.ones(2), name="w")).name == "w"

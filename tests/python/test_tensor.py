@@ -218,3 +218,57 @@ def test_devices():
 def test_versions_and_machine_are_told():
     assert _core.versions()["everyo"] == eo.__version__
     assert _core.machine()["threads"] >= 1
+
+
+def test_none_alone_is_a_key():
+    x = eo.Tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    assert x[None].shape == (1, 2, 3) and eo.Tensor(2.0)[None].tolist() == [2.0]
+    (x[None] * 2.0).sum().backward()
+    assert x.grad.tolist() == [[2.0] * 3] * 2
+    y = eo.zeros(2)
+    y[None] = [3.0, 4.0]
+    assert y.tolist() == [3.0, 4.0]
+
+
+def test_none_is_no_data():
+    for make in (eo.Tensor, eo.tensor, eo.as_tensor):
+        with pytest.raises(eo.EveryODTypeError):
+            make(None)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float32", "float64"])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "variance"])
+def test_a_reduction_over_no_axes_is_numpys(name, dtype):
+    array = np.array([[0, 3], [2, 1]]).astype(dtype)
+    x = eo.Tensor(array, dtype=dtype, requires_grad=dtype.startswith("f"))
+    got = getattr(eo, name)(x, axis=())
+    wanted = getattr(np, {"variance": "var"}.get(name, name))(array, axis=())
+    assert got.shape == (2, 2) and np.array_equal(got.numpy(), wanted)
+    assert got.dtype == getattr(eo, name)(x, axis=0).dtype
+    if x.requires_grad:
+        got.sum().backward()
+        assert (x.grad == (0.0 if name == "variance" else 1.0)).all()
+
+
+class Interrupted:
+    """A sequence, an array and an index, whose reading a signal ends."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise KeyboardInterrupt
+
+    def __index__(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "call", [eo.Tensor, lambda x: eo.Tensor([x]), eo.zeros, lambda x: eo.ones(2)[x], lambda x: eo.ones(2).sum(axis=x)]
+)
+def test_an_interrupt_inside_an_argument_is_not_lost(call):
+    with pytest.raises(KeyboardInterrupt):
+        call(Interrupted())
+
+
+def test_a_refusal_names_the_error_without_its_traceback():
+    with pytest.raises(eo.EveryODTypeError, match="ValueError: ") as refusal:
+        eo.Tensor([[1.0], [1.0, 2.0]])
+    assert "Traceback" not in str(refusal.value)
