@@ -14,7 +14,7 @@ LIBRARY = tree.BUILD / "libeveryo.so"
 # Namespace everyo::v1 and its type information, vtables, guards and thread-local wrappers; C entry points of plug-ins.
 EXPORTED = re.compile(r"^(_Z(TI|TS|TV|TW|TH|TT|GV|Th\w*?_)?N[VKRO]*6everyo2v1|everyo_)")
 NEEDED = re.compile(
-    r"^lib(dnnl\.so\.3|gomp\.so\.1|hwy\.so\.1|fmt\.so\.\d+|crypto\.so\.3|stdc\+\+\.so\.6|gcc_s\.so\.1|m\.so\.6|c\.so\.6)$|^ld-linux"
+    r"^lib(dnnl\.so\.3|gomp\.so\.1|hwy\.so\.1|fmt\.so\.\d+|crypto\.so\.3|z\.so\.1|stdc\+\+\.so\.6|gcc_s\.so\.1|m\.so\.6|c\.so\.6)$|^ld-linux"
 )
 THREAD_LOCAL_BYTES = 1024  # so that the library can still be loaded late, into the room the loader reserves
 
