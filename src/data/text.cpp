@@ -104,10 +104,13 @@ Vocabulary::Vocabulary(std::vector<char32_t> characters) : characters_(std::move
 }
 
 Vocabulary Vocabulary::characters(std::string_view text) {
-  std::vector<bool> seen(last_character + 1);
-  for_each_character(text, [&](char32_t c, std::size_t) { seen[c] = true; });
+  std::vector<bool> seen;  // to the largest character, since most texts have small ones alone
+  for_each_character(text, [&](char32_t c, std::size_t) {
+    if (c >= seen.size()) seen.resize(c + 1);
+    seen[c] = true;
+  });
   std::vector<char32_t> known;
-  for (char32_t c = 0; c <= last_character; ++c)
+  for (char32_t c = 0; c < seen.size(); ++c)
     if (seen[c]) known.push_back(c);
   return Vocabulary(std::move(known));
 }

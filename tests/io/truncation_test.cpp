@@ -6,9 +6,12 @@
 #include <map>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "everyo/archive.h"
 #include "everyo/checkpoint.h"
 #include "everyo/data.h"
+#include "everyo/data/packed.h"
+#include "everyo/data/text.h"
 #include "everyo/error.h"
 #include "everyo/io.h"
 #include "support/temporary_folder.h"
@@ -75,6 +78,32 @@ TEST_F(Truncation, OfACheckpointsFiles) {
 TEST_F(Truncation, OfAnArchive) {
   save_archive(file, {.class_name = "Net", .parameters = {{"w", Tensor::from<float>({1, 2})}}});
   expect_every_cut_is_refused([&] { (void)load_archive(file); });
+}
+
+TEST_F(Truncation, OfAPackedDataSet) {
+  (void)pack(ArrayDataset(Tensor::zeros({3, 2}), Tensor::zeros({3}, int64)), file.string());
+  expect_every_cut_is_refused([&] { (void)PackedDataset(file.string()); });
+}
+
+// Settings, manifests, a run's configuration.
+TEST_F(Truncation, OfJson) {
+  write(R"({"a": [1, -2.5e3, null], "b": {"c": "\u00fc"}})");
+  expect_every_cut_is_refused([&] { (void)base::parse_json(base::read_file(file, 1000), file.string()); });
+}
+
+// A text is whole wherever it is cut between two characters.
+TEST_F(Truncation, OfATextIsRefusedWithinACharacter) {
+  const std::string text = "a\xc3\xbc\xe2\x82\xac";
+  for (std::size_t size = 1; size < text.size(); ++size) {
+    write(text.substr(0, size));
+    std::string message = "none";
+    try {
+      (void)Vocabulary::characters(read_text(file.string()));
+    } catch (const ValueError& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, HasSubstr(size == 1 || size == 3 ? "none" : "no character of UTF-8")) << size;
+  }
 }
 
 TEST_F(Truncation, OfAnIdxFile) {
