@@ -115,8 +115,7 @@ Batch CachedDataset::rows(std::span<const std::int64_t> indices) const {
     if (missing.size() == indices.size()) return fresh;
   }
   const auto count = static_cast<std::int64_t>(indices.size());
-  const Batch out{Tensor::empty(data::stacked(rows_->features, count)),
-                  Tensor::empty(data::stacked(rows_->targets, count))};
+  Batch out{Tensor::empty(data::stacked(rows_->features, count)), Tensor::empty(data::stacked(rows_->targets, count))};
   std::int64_t next = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const Rows::Kept& row = kept[static_cast<std::size_t>(i)];

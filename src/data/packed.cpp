@@ -227,7 +227,7 @@ Batch PackedDataset::range(std::int64_t first, std::int64_t count) const {
   const Scoped<&Context::meta> with_values(false);
   const auto copy = [&](std::span<const std::byte> all, Spec spec) {
     spec.shape.set(0, count);
-    const Tensor out = Tensor::empty(spec);
+    Tensor out = Tensor::empty(spec);
     const std::size_t bytes = spec.bytes();
     if (bytes > 0)
       std::memcpy(out.bytes(), all.data() + bytes / static_cast<std::size_t>(count) * static_cast<std::size_t>(first),

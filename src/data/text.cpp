@@ -121,14 +121,14 @@ std::int64_t Vocabulary::size() const noexcept {
 
 Tensor Vocabulary::encode(std::string_view text) const {
   if (of_bytes()) {
-    const Tensor tokens = input_tensor(static_cast<std::int64_t>(text.size()), uint8);
+    Tensor tokens = input_tensor(static_cast<std::int64_t>(text.size()), uint8);
     std::ranges::transform(text, tokens.data<std::uint8_t>().begin(),
                            [](char c) { return static_cast<std::uint8_t>(c); });
     return tokens;
   }
   std::int64_t count = 0;
   for_each_character(text, [&](char32_t, std::size_t) { ++count; });
-  const Tensor tokens = input_tensor(count, size() <= byte_count ? uint8 : int32);
+  Tensor tokens = input_tensor(count, size() <= byte_count ? uint8 : int32);
   visit_tokens("Vocabulary", tokens.dtype(), [&]<class T>() {
     auto next = tokens.data<T>().begin();
     for_each_character(text, [&](char32_t c, std::size_t at) {
@@ -179,7 +179,7 @@ Batch TextDataset::rows(std::span<const std::int64_t> indices) const {
   const Scoped<&Context::category> category(MemoryCategory::input);
   const Scoped<&Context::meta> with_values(false);
   const Shape shape{static_cast<std::int64_t>(indices.size()), options_.window};
-  const Batch batch{Tensor::empty(shape, int64), Tensor::empty(shape, int64)};
+  Batch batch{Tensor::empty(shape, int64), Tensor::empty(shape, int64)};
   auto x = batch.features.data<std::int64_t>().begin(), y = batch.targets.data<std::int64_t>().begin();
   visit_tokens("TextDataset", tokens_.dtype(), [&]<class T>() {
     const auto tokens = tokens_.data<T>();
