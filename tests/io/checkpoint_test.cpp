@@ -75,6 +75,7 @@ TEST_F(Checkpoints, EveryKindOfValueComesBackAsItWas) {
   state["d"] = array_of<double>({0.1}, {});
   state["i"] = array_of<std::int64_t>({-1, 2, 3}, {3, 1});
   state["h"] = array_of<Float16>({Float16{0x7bff}}, {1});
+  state["b"] = array_of<BFloat16>({BFloat16{0x7f7f}}, {1});
   state["empty"] = array_of<float>({}, {0, 4});
   state["a/b"] = array_of<float>({1}, {1});
   state["a"]["b"] = array_of<float>({2}, {1});  // the same path as the one above
