@@ -177,6 +177,11 @@ PackedInfo pack(const Dataset& data, const std::string& path) {
     features.append(file, rows.features, "features");
     targets.append(file, rows.targets, "targets");
   }
+  if (info.targets.bytes() == 0) {  // rows of nothing: the file still ends where they would begin
+    constexpr std::array<std::byte, alignment> zeros{};
+    const std::uint64_t end = header_bytes + info.features.bytes();
+    file.write(end, std::span(zeros).first(static_cast<std::size_t>(info.bytes - end)));
+  }
   info.features_digest = features.digest();
   info.targets_digest = targets.digest();
   file.write(0, make_header(info));

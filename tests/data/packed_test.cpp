@@ -49,6 +49,18 @@ void expect_equal(const Batch& a, const Batch& b) {
   }
 }
 
+TEST_F(PackedFile, RowsMayHaveNothingInThem) {
+  for (const auto& [features, targets] :
+       {std::pair(Shape{3}, Shape{3, 0}), {Shape{3, 0}, Shape{3}}, {Shape{3, 0}, Shape{3, 0}}}) {
+    const ArrayDataset source(Tensor::ones(features, uint8), Tensor::ones(targets));
+    const PackedInfo info = pack(source, path());
+    EXPECT_EQ(info.bytes, std::filesystem::file_size(path()));
+    const PackedDataset data(path());
+    data.verify();
+    expect_equal(data.range(0, 3), source.range(0, 3));
+  }
+}
+
 TEST_F(PackedFile, GivesTheRowsThatWerePacked) {
   const ArrayDataset source = numbered(100);
   const PackedInfo info = pack(source, path());
