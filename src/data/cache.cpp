@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/gather.h"
+#include "data/part.h"
 #include "everyo/data/transform.h"
 
 namespace everyo::inline v1 {
@@ -110,6 +111,7 @@ Batch CachedDataset::rows(std::span<const std::int64_t> indices) const {
   Batch fresh;
   if (!missing.empty() || indices.empty()) {
     fresh = data_->rows(missing);
+    data::check_rows("CachedDataset", fresh, static_cast<std::int64_t>(missing.size()));
     const std::lock_guard lock(rows_->mutex);
     rows_->add(missing, fresh);
     if (missing.size() == indices.size()) return fresh;

@@ -162,7 +162,12 @@ PackedInfo pack(const Dataset& data, const std::string& path) {
   if (samples == 0) throw ValueError("[pack] the data set has no samples; there is nothing to pack");
   const ContextScope in(data::data_context(context().threads));
 
-  Batch rows = data.range(0, 1);
+  const auto read = [&](std::int64_t first, std::int64_t count) {
+    Batch rows = data.range(first, count);
+    data::check_rows("pack", rows, count);
+    return rows;
+  };
+  Batch rows = read(0, 1);
   PackedInfo info;
   info.features = data::stacked(data::row_spec(rows.features.spec()), samples);
   info.targets = data::stacked(data::row_spec(rows.targets.spec()), samples);
@@ -173,7 +178,7 @@ PackedInfo pack(const Dataset& data, const std::string& path) {
   base::OutputFile file(path);
   Column features(header_bytes, info.features), targets(targets_begin(info.features), info.targets);
   for (std::int64_t first = 0; first < samples; first += block) {
-    rows = data.range(first, std::min(block, samples - first));
+    rows = read(first, std::min(block, samples - first));
     features.append(file, rows.features, "features");
     targets.append(file, rows.targets, "targets");
   }

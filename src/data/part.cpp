@@ -31,23 +31,12 @@ namespace {
   }
 }
 
-void check_rows(const Batch& rows, std::int64_t wanted) {
-  const auto fits = [&](const Tensor& t) {
-    return t.defined() && !t.is_meta() && t.rank() > 0 && t.shape()[0] == wanted;
-  };
-  const auto shown = [](const Tensor& t) { return t.defined() ? to_string(t.shape()) : std::string("undefined"); };
-  if (!fits(rows.features) || !fits(rows.targets))
-    throw ShapeError(
-        fmt::format("[Loader] the data set gave features {} and targets {} for {} indices; need a row each",
-                    shown(rows.features), shown(rows.targets), wanted));
-}
-
 /// Rows as `get` gives them; an error is traced to the sample that is at fault, `index_of(i)` being the i-th.
 template <class Get, class IndexOf>
 Batch read(const Dataset& data, std::int64_t count, const Get& get, const IndexOf& index_of) {
   try {
     Batch rows = get();
-    check_rows(rows, count);
+    check_rows("Loader", rows, count);
     return rows;
   } catch (const SampleError&) {
     throw;
@@ -55,7 +44,7 @@ Batch read(const Dataset& data, std::int64_t count, const Get& get, const IndexO
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t index = index_of(i);
       try {
-        check_rows(data.rows(std::span(&index, 1)), 1);
+        check_rows("Loader", data.rows(std::span(&index, 1)), 1);
       } catch (...) {
         name_sample(index);
       }
@@ -103,6 +92,18 @@ class Stack {
 };
 
 }  // namespace
+
+void check_rows(std::string_view what, const Batch& rows, std::int64_t wanted) {
+  const auto fits = [&](const Tensor& t) {
+    return t.defined() && !t.is_meta() && t.rank() > 0 && t.shape()[0] == wanted;
+  };
+  const auto shown = [](const Tensor& t) {
+    return t.defined() ? (t.is_meta() ? "meta " : "") + to_string(t.shape()) : std::string("undefined");
+  };
+  if (!fits(rows.features) || !fits(rows.targets))
+    throw ShapeError(fmt::format("[{}] the data set gave features {} and targets {} for {} indices; need a row each",
+                                 what, shown(rows.features), shown(rows.targets), wanted));
+}
 
 Share share_of(std::int64_t rows, const LoaderOptions& options) {
   const std::int64_t rank = options.rank, ranks = options.world_size;

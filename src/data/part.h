@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "everyo/data/dataset.h"
@@ -10,6 +11,10 @@
 #include "everyo/data/transform.h"
 
 namespace everyo::data {
+
+/// Throws ShapeError unless `rows`, which a data set gave, are `wanted` rows with values: to be called before they are
+/// read, since anybody may write a data set. `what` stands first in the message.
+void check_rows(std::string_view what, const Batch& rows, std::int64_t wanted);
 
 /// What one rank takes from a batch.
 struct Part {

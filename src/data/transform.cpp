@@ -36,9 +36,10 @@ Batch TransformDataset::rows(std::span<const std::int64_t> indices) const {
     const Batch one = rows(std::span(&any, 1));
     return {data::view_rows(one.features, 0, 0), data::view_rows(one.targets, 0, 0)};
   }
+  const Batch rows = data_->rows(indices);
+  data::check_rows("TransformDataset", rows, static_cast<std::int64_t>(indices.size()));
   return data::map_samples(
-      data_->rows(indices), indices, [&](Sample sample, std::int64_t) { return transform_(std::move(sample)); },
-      nullptr);
+      rows, indices, [&](Sample sample, std::int64_t) { return transform_(std::move(sample)); }, nullptr);
 }
 
 }  // namespace everyo::inline v1

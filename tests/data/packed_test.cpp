@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/digest.h"
+#include "data/damaged.h"
 #include "data/numbered.h"
 #include "support/temporary_folder.h"
 
@@ -122,6 +123,13 @@ class Uneven3 final : public Dataset {
     return {Tensor::zeros({count, indices[0] == 0 ? 2 : 3}), Tensor::zeros({count})};
   }
 };
+
+TEST_F(PackedFile, IsNotWrittenFromRowsThatAreNotThoseAskedFor) {
+  EXPECT_THROW(pack(SubsetDataset(Damaged(), {0, 9}), path()), ShapeError);
+  EXPECT_THROW(pack(SubsetDataset(Damaged(), {9, 0}), path()), ShapeError);
+  for (const Batch& wrong : wrong_batches()) EXPECT_THROW(pack(Wrong(wrong), path()), ShapeError);
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
 
 TEST_F(PackedFile, AFailureLeavesTheOldFile) {
   pack(numbered(10), path());

@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "data/damaged.h"
 #include "data/numbered.h"
 #include "everyo/memory.h"
 
@@ -62,6 +63,24 @@ TEST(TransformDataset, NamesTheSampleThatFails) {
   }
 }
 
+/// The message of the ShapeError for reading all rows.
+std::string refusal(const Dataset& data) {
+  try {
+    static_cast<void>(data.rows(all_of(data.size())));
+  } catch (const ShapeError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TransformDataset, RefusesRowsThatAreNotThoseAskedFor) {
+  const auto same = [](Sample sample) { return sample; };
+  EXPECT_EQ(refusal(TransformDataset(SubsetDataset(Damaged(), {0, 9}), same)),
+            "[TransformDataset] the data set gave features (0, 2) and targets (0,) for 2 indices; need a row each");
+  for (const Batch& wrong : wrong_batches())
+    EXPECT_THAT(refusal(TransformDataset(Wrong(wrong), same)), HasSubstr("need a row each"));
+}
+
 TEST(SubsetDataset, GivesItsRowsInItsOrder) {
   const SubsetDataset data(numbered(10), {4, 0, 4, 9});
   EXPECT_EQ(data.size(), 4);
@@ -90,6 +109,19 @@ TEST(CachedDataset, ReadsEachRowOnce) {
   EXPECT_EQ(source->read, before + 2);
   EXPECT_EQ(data.rows({}).features.shape(), (Shape{0, 2}));
   EXPECT_THROW(static_cast<void>(data.rows(std::vector<std::int64_t>{10})), ShapeError);
+}
+
+TEST(CachedDataset, RefusesRowsThatAreNotThoseAskedFor) {
+  const CachedDataset data(SubsetDataset(Damaged(), {0, 9}));
+  static_cast<void>(data.rows(all_of(1)));  // so that rows kept and rows read are put together
+  EXPECT_EQ(refusal(data),
+            "[CachedDataset] the data set gave features (0, 2) and targets (0,) for 1 indices; need a row each");
+  for (const Batch& wrong : wrong_batches()) {
+    EXPECT_THAT(refusal(CachedDataset(Wrong(wrong))), HasSubstr("need a row each"));
+    const CachedDataset nothing{Wrong(wrong)};
+    EXPECT_THROW(static_cast<void>(nothing.rows({})), ShapeError);
+    EXPECT_EQ(nothing.cached(), 0);
+  }
 }
 
 TEST(CachedDataset, KeepsNoMoreBytesThanAllowedAndCountsThemAsInput) {

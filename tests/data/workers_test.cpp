@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "data/damaged.h"
 #include "data/numbered.h"
 #include "everyo/data.h"
 #include "everyo/events.h"
@@ -178,19 +179,6 @@ TEST(Workers, AnErrorComesWithItsBatchAndNamesTheSample) {
     EXPECT_THAT(labels_of(*loader.next()), ElementsAre(0, 1, 2, 3));
   }
 }
-
-/// Cannot read one sample, and miscounts for another.
-class Damaged final : public Dataset {
- public:
-  [[nodiscard]] std::int64_t size() const noexcept override { return 12; }
-  [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override {
-    for (const std::int64_t index : indices) {
-      if (index == 5) throw FileError("unreadable");
-      if (index == 9) return numbered(12).range(0, 0);
-    }
-    return numbered(12).rows(indices);
-  }
-};
 
 TEST(Workers, AnErrorOfTheDataSetIsTracedToItsSample) {
   for (const std::int32_t workers : {0, 2}) {
