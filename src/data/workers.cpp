@@ -1,14 +1,21 @@
 #include "data/workers.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <system_error>
 #include <utility>
 
 namespace everyo::data {
 
 Workers::Workers(int threads, Make make) : make_(std::move(make)), process_(getpid()) {
   threads_.reserve(static_cast<std::size_t>(threads));
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  for (int i = 1; i <= threads; ++i) try {
+      threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    } catch (const std::system_error& error) {
+      throw Error(fmt::format("[Loader] cannot start worker {} of {}: {}; use fewer workers", i, threads, error.what()),
+                  ErrorKind::backend);
+    }
 }
 
 Workers::~Workers() {

@@ -20,7 +20,7 @@ namespace everyo::data {
 class Workers {
  public:
   using Make = std::function<Batch(const Part&, const Cancelled&)>;
-  /// Throws std::system_error when the system has no more threads.
+  /// Throws Error (backend) when the system has no more threads.
   Workers(int threads, Make make);
   ~Workers();
   Workers(const Workers&) = delete;

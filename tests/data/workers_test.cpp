@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +17,12 @@
 namespace everyo {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 /// Features [4, index's draws], so that a wrong generator, sample or order shows.
 Sample draw(Sample sample, Generator& generator) {
@@ -282,6 +286,27 @@ TEST(Workers, WaitingIsAnEventOfTheCallers) {
       EXPECT_EQ(event.thread, events[0].thread);
     }
   }
+}
+
+TEST(Workers, AThreadThatCannotStartIsAnErrorOfTheLibrary) {
+  Loader loader(numbered(8), {.batch = 4, .workers = 3});
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);  // more than there are addresses
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  std::string message;
+  try {
+    loader.next();
+  } catch (const Error& error) {
+    message = error.what();
+    EXPECT_EQ(error.kind(), ErrorKind::backend);
+  }
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  EXPECT_THAT(message, AllOf(StartsWith("[Loader] cannot start worker 1 of 3: "), EndsWith("; use fewer workers")));
+  EXPECT_THAT(labels_of(*loader.next()), ElementsAre(0, 1, 2, 3)) << "the loader is as it was";
+  pthread_attr_destroy(&before);
+  pthread_attr_destroy(&huge);
 }
 
 TEST(Workers, RefuseWhatCannotWork) {

@@ -82,7 +82,8 @@ class EVERYO_API Loader : public Stateful {
   /// ValueError outside 0..batches()-1, SampleError for what a sample's data set or transform throws.
   [[nodiscard]] Batch batch(std::int64_t i) const;
   /// This rank's part of the next batch; nothing once at the end of an epoch, after which the next epoch begins. A
-  /// SampleError is thrown where its batch is due, however early a worker met it; the position stays before it.
+  /// SampleError is thrown where its batch is due, however early a worker met it; the position stays before it. Throws
+  /// Error (backend) when the system has no thread for a worker.
   std::optional<Batch> next();
 
   /// The epoch being read, from 0, and how many of its samples, over all ranks, have been given out. What workers have
