@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,8 +47,8 @@ struct CachedDataset::Rows {
   }
   void add(std::span<const std::int64_t> indices, const Batch& rows) {
     if (std::exchange(known, true)) {
-      check(rows.features, features, "features");
-      check(rows.targets, targets, "targets");
+      data::check_same_row("[CachedDataset] features", data::row_spec(rows.features.spec()), features);
+      data::check_same_row("[CachedDataset] targets", data::row_spec(rows.targets.spec()), targets);
     } else {  // the first rows decide what rows look like, and how many there is room for
       features = data::row_spec(rows.features.spec());
       targets = data::row_spec(rows.targets.spec());
@@ -69,12 +68,6 @@ struct CachedDataset::Rows {
       copy_row(row_bytes(rows.targets, from), chunks.back().targets, used % chunk_rows);
       row = used++;
     }
-  }
-  static void check(const Tensor& got, const Spec& one, std::string_view what) {
-    if (const Spec row = data::row_spec(got.spec()); row != one)
-      throw ShapeError(
-          fmt::format("[CachedDataset] {} of a row are {} {}, of earlier ones {} {}; need one shape and dtype", what,
-                      name_of(row.dtype), to_string(row.shape), name_of(one.dtype), to_string(one.shape)));
   }
 
   std::mutex mutex;
@@ -97,12 +90,10 @@ CachedDataset::~CachedDataset() = default;
 Batch CachedDataset::rows(std::span<const std::int64_t> indices) const {
   std::vector<Rows::Kept> kept(indices.size());
   std::vector<std::int64_t> missing;
+  data::check_indices("CachedDataset", indices, static_cast<std::int64_t>(rows_->place.size()));
   {
     const std::lock_guard lock(rows_->mutex);
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      if (indices[i] < 0 || indices[i] >= size())
-        throw ShapeError(fmt::format("[CachedDataset] index {} at position {} is out of range for {} samples",
-                                     indices[i], i, size()));
       kept[i] = rows_->find(indices[i]);
       if (!kept[i].found) missing.push_back(indices[i]);
     }

@@ -9,17 +9,9 @@
 #include "kernels/index.h"
 
 namespace everyo::inline v1 {
-namespace {
 
-void check_indices(std::string_view what, std::span<const std::int64_t> indices, std::int64_t samples) {
-  const std::int64_t bad =
-      kernels::find_bad_index(int64, indices.data(), static_cast<std::int64_t>(indices.size()), 0, samples);
-  if (bad >= 0)
-    throw ShapeError(fmt::format("[{}] index {} at position {} is out of range for {} samples", what,
-                                 indices[static_cast<std::size_t>(bad)], bad, samples));
-}
-
-}  // namespace
+using data::check_indices;
+using data::check_range;
 
 ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
     : features(std::move(all_features)), targets(std::move(all_targets)) {
@@ -40,9 +32,7 @@ Batch ArrayDataset::rows(std::span<const std::int64_t> indices) const {
 }
 
 Batch ArrayDataset::range(std::int64_t first, std::int64_t count) const {
-  if (first < 0 || count < 0 || first > size() - count)
-    throw ShapeError(
-        fmt::format("[ArrayDataset] rows {}..{} are out of range for {} samples", first, first + count - 1, size()));
+  check_range("ArrayDataset", first, count, size());
   return {data::view_rows(features, first, count), data::view_rows(targets, first, count)};
 }
 
@@ -62,6 +52,7 @@ Batch SubsetDataset::rows(std::span<const std::int64_t> indices) const {
 }
 
 Batch Dataset::range(std::int64_t first, std::int64_t count) const {
+  check_range("Dataset", first, count, size());
   std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
   std::iota(indices.begin(), indices.end(), first);
   return rows(indices);
@@ -92,6 +83,27 @@ Spec stacked(const Spec& one, std::int64_t count) {
   Spec spec{one.dtype, {count}};
   for (const std::int64_t size : one.shape.sizes()) spec.shape.push_back(size);
   return spec;
+}
+
+void check_indices(std::string_view what, std::span<const std::int64_t> indices, std::int64_t samples) {
+  const std::int64_t bad =
+      kernels::find_bad_index(int64, indices.data(), static_cast<std::int64_t>(indices.size()), 0, samples);
+  if (bad >= 0)
+    throw ShapeError(fmt::format("[{}] index {} at position {} is out of range for {} samples", what,
+                                 indices[static_cast<std::size_t>(bad)], bad, samples));
+}
+
+void check_range(std::string_view what, std::int64_t first, std::int64_t count, std::int64_t samples) {
+  if (first < 0 || count < 0 || first > samples - count)
+    throw ShapeError(
+        fmt::format("[{}] {} rows from {} on are out of range for {} samples", what, count, first, samples));
+}
+
+void check_same_row(std::string_view what, const Spec& row, const Spec& before) {
+  if (row != before)
+    throw ShapeError(fmt::format("{} of a row are {} {}, of those before {} {}; need one shape and dtype", what,
+                                 name_of(row.dtype), to_string(row.shape), name_of(before.dtype),
+                                 to_string(before.shape)));
 }
 
 Tensor gather(const Tensor& all, std::span<const std::int64_t> indices) {

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "everyo/tensor.h"
 
@@ -11,6 +12,12 @@ namespace everyo::data {
 inline Spec row_spec(const Spec& rows) { return {rows.dtype, Shape(rows.shape.sizes().subspan(1))}; }
 /// What `count` rows like one are.
 Spec stacked(const Spec& one, std::int64_t count);
+
+/// Throw ShapeError that begins with `what`, the data set: unless all indices are in 0..samples-1; unless rows
+/// first … first+count-1 are among `samples`; unless a row is what those before were.
+void check_indices(std::string_view what, std::span<const std::int64_t> indices, std::int64_t samples);
+void check_range(std::string_view what, std::int64_t first, std::int64_t count, std::int64_t samples);
+void check_same_row(std::string_view what, const Spec& row, const Spec& before);
 
 /// A copy of the rows of `all` [N, ..] at `indices` [B], in 0..N-1: [B, ..], category input.
 Tensor gather(const Tensor& all, std::span<const std::int64_t> indices);

@@ -135,11 +135,7 @@ class Column {
  public:
   Column(std::uint64_t begin, const Spec& spec) : next_(begin), spec_(spec) {}
   void append(base::OutputFile& file, const Tensor& rows, std::string_view what) {
-    const Spec one = data::row_spec(rows.spec()), expected = data::row_spec(spec_);
-    if (one != expected)
-      throw ShapeError(fmt::format("[pack] {} of a row are {} {}, of earlier ones {} {}; need one shape and dtype",
-                                   what, name_of(one.dtype), to_string(one.shape), name_of(expected.dtype),
-                                   to_string(expected.shape)));
+    data::check_same_row(what, data::row_spec(rows.spec()), data::row_spec(spec_));
     if (rows.spec().bytes() == 0) return;
     const std::span<const std::byte> bytes(rows.bytes(), rows.spec().bytes());
     file.write(next_, bytes);
@@ -179,8 +175,8 @@ PackedInfo pack(const Dataset& data, const std::string& path) {
   Column features(header_bytes, info.features), targets(targets_begin(info.features), info.targets);
   for (std::int64_t first = 0; first < samples; first += block) {
     rows = read(first, std::min(block, samples - first));
-    features.append(file, rows.features, "features");
-    targets.append(file, rows.targets, "targets");
+    features.append(file, rows.features, "[pack] features");
+    targets.append(file, rows.targets, "[pack] targets");
   }
   if (info.targets.bytes() == 0) {  // rows of nothing: the file still ends where they would begin
     constexpr std::array<std::byte, alignment> zeros{};
@@ -220,19 +216,13 @@ std::int64_t PackedDataset::size() const noexcept { return info().features.shape
 const PackedInfo& PackedDataset::info() const noexcept { return file_->info; }
 
 Batch PackedDataset::rows(std::span<const std::int64_t> indices) const {
-  const std::span<const std::int64_t>::iterator bad =
-      std::ranges::find_if(indices, [&](std::int64_t index) { return index < 0 || index >= size(); });
-  if (bad != indices.end())
-    throw ShapeError(fmt::format("[PackedDataset] index {} at position {} is out of range for {} samples", *bad,
-                                 bad - indices.begin(), size()));
+  data::check_indices("PackedDataset", indices, size());
   return {data::gather(file_->features(), info().features, indices),
           data::gather(file_->targets(), info().targets, indices)};
 }
 
 Batch PackedDataset::range(std::int64_t first, std::int64_t count) const {
-  if (first < 0 || count < 0 || first > size() - count)
-    throw ShapeError(
-        fmt::format("[PackedDataset] rows {}..{} are out of range for {} samples", first, first + count - 1, size()));
+  data::check_range("PackedDataset", first, count, size());
   const Scoped<&Context::category> category(MemoryCategory::input);
   const Scoped<&Context::meta> with_values(false);
   const auto copy = [&](std::span<const std::byte> all, Spec spec) {

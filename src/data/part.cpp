@@ -70,15 +70,12 @@ class Stack {
   explicit Stack(std::int64_t rows) : rows_(rows) {}
   void put(std::int64_t row, const Tensor& value, std::string_view what) {
     if (!value.defined() || value.is_meta())
-      throw ShapeError(fmt::format("the transform gave {} without values", what));
+      throw ShapeError(fmt::format("{} of a row have no values; need a tensor that is computed", what));
     if (!out_.defined()) {
       one_ = value.spec();
       out_ = Tensor::empty(stacked(one_, rows_));
     }
-    if (value.spec() != one_)
-      throw ShapeError(fmt::format("the transform gave {} {} {}, for the sample before {} {}; need one shape and dtype",
-                                   what, name_of(value.dtype()), to_string(value.shape()), name_of(one_.dtype),
-                                   to_string(one_.shape)));
+    check_same_row(what, value.spec(), one_);
     const std::size_t bytes = one_.bytes();
     if (bytes > 0 && row < rows_)
       std::memcpy(out_.bytes() + static_cast<std::size_t>(row) * bytes, value.bytes(), bytes);
@@ -130,8 +127,8 @@ Batch map_samples(const Batch& rows, std::span<const std::int64_t> indices, cons
     const std::int64_t index = indices[static_cast<std::size_t>(i)];
     try {
       const Sample out = f({row_of(rows.features, i), row_of(rows.targets, i)}, index);
-      features.put(i, out.features, "features");
-      targets.put(i, out.targets, "targets");
+      features.put(i, out.features, "the transform's features");
+      targets.put(i, out.targets, "the transform's targets");
     } catch (...) {
       name_sample(index);
     }

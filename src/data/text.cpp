@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "data/gather.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -176,6 +177,7 @@ TextDataset::~TextDataset() = default;
 std::int64_t TextDataset::size() const noexcept { return (tokens_.size() - 1 - options_.window) / options_.stride + 1; }
 
 Batch TextDataset::rows(std::span<const std::int64_t> indices) const {
+  data::check_indices("TextDataset", indices, size());
   const Scoped<&Context::category> category(MemoryCategory::input);
   const Scoped<&Context::meta> with_values(false);
   const Shape shape{static_cast<std::int64_t>(indices.size()), options_.window};
@@ -184,8 +186,6 @@ Batch TextDataset::rows(std::span<const std::int64_t> indices) const {
   visit_tokens("TextDataset", tokens_.dtype(), [&]<class T>() {
     const auto tokens = tokens_.data<T>();
     for (const std::int64_t index : indices) {
-      if (index < 0 || index >= size())
-        throw ShapeError(fmt::format("[TextDataset] index {} is out of range for {} windows", index, size()));
       const auto window = tokens.subspan(static_cast<std::size_t>(index * options_.stride),
                                          static_cast<std::size_t>(options_.window) + 1);
       x = std::copy(window.begin(), window.end() - 1, x);

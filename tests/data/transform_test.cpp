@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -83,10 +84,14 @@ TEST(TransformDataset, RefusesRowsThatAreNotThoseAskedFor) {
 
 TEST(SubsetDataset, GivesItsRowsInItsOrder) {
   const SubsetDataset data(numbered(10), {4, 0, 4, 9});
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(data.size(), 4);
   EXPECT_EQ(labels_of(data.rows(all_of(4))), (std::vector<std::int64_t>{4, 0, 4, 9}));
   EXPECT_EQ(labels_of(data.range(1, 2)), (std::vector<std::int64_t>{0, 4}));
   EXPECT_THROW(static_cast<void>(data.rows(std::vector<std::int64_t>{4})), ShapeError);
+  for (const auto& [first, count] :
+       {std::pair<std::int64_t, std::int64_t>{-1, 2}, {0, -1}, {3, 2}, {5, 0}, {most, 2}, {2, most}, {0, -most}})
+    EXPECT_THROW(static_cast<void>(data.range(first, count)), ShapeError) << first << ' ' << count;
   EXPECT_THROW(SubsetDataset(numbered(10), {10}), ShapeError);
   EXPECT_THROW(SubsetDataset(numbered(10), {-1}), ShapeError);
   EXPECT_THROW(SubsetDataset(std::shared_ptr<const Dataset>(), {}), ValueError);
@@ -122,6 +127,25 @@ TEST(CachedDataset, RefusesRowsThatAreNotThoseAskedFor) {
     EXPECT_THROW(static_cast<void>(nothing.rows({})), ShapeError);
     EXPECT_EQ(nothing.cached(), 0);
   }
+}
+
+/// Has more samples each time it is asked how many.
+class Growing final : public Dataset {
+ public:
+  [[nodiscard]] std::int64_t size() const noexcept override { return size_ *= 1000; }
+  [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override {
+    const auto count = static_cast<std::int64_t>(indices.size());
+    return {Tensor::zeros({count, 2}), Tensor::zeros({count})};
+  }
+
+ private:
+  mutable std::int64_t size_ = 1;
+};
+
+TEST(CachedDataset, HasAsManySamplesAsThereWereWhenItWasMade) {
+  const CachedDataset data{Growing()};
+  static_cast<void>(data.rows(std::vector<std::int64_t>{999}));
+  EXPECT_THROW(static_cast<void>(data.rows(std::vector<std::int64_t>{1000})), ShapeError);
 }
 
 TEST(CachedDataset, KeepsNoMoreBytesThanAllowedAndCountsThemAsInput) {

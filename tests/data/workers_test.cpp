@@ -213,8 +213,8 @@ TEST(Workers, ATransformGivesOneShape) {
   } catch (const SampleError& error) {
     EXPECT_STREQ(
         error.what(),
-        "[Loader] sample 2: the transform gave features float32 (2,), for the sample before float32 (3,); need "
-        "one shape and dtype");
+        "[Loader] sample 2: the transform's features of a row are float32 (2,), of those before float32 (3,); need one "
+        "shape and dtype");
   }
 }
 
