@@ -13,25 +13,38 @@ namespace everyo::inline v1 {
 using data::check_indices;
 using data::check_range;
 
-ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
-    : features(std::move(all_features)), targets(std::move(all_targets)) {
+namespace {
+
+void check_same_rows(const Tensor& features, const Tensor& targets) {
   const auto shown = [](const Tensor& t) { return t.defined() ? to_string(t.shape()) : std::string("undefined"); };
   if (!features.defined() || !targets.defined() || features.rank() == 0 || targets.rank() == 0 ||
       features.shape()[0] != targets.shape()[0])
     throw ShapeError(
-        fmt::format("[ArrayDataset] features {} and targets {} must have the same number of samples, one "
-                    "row each",
+        fmt::format("[ArrayDataset] features {} and targets {} must have the same number of samples, one row each",
                     shown(features), shown(targets)));
+}
+
+}  // namespace
+
+ArrayDataset::ArrayDataset(Tensor all_features, Tensor all_targets)
+    : features(std::move(all_features)), targets(std::move(all_targets)) {
+  check_same_rows(features, targets);
+}
+
+ArrayDataset::ArrayDataset(const Batch& rows) : ArrayDataset(rows.features, rows.targets) {
+  if (rows.padding != 0) *this = ArrayDataset(range(0, rows.counted()));
 }
 
 ArrayDataset::~ArrayDataset() = default;
 
 Batch ArrayDataset::rows(std::span<const std::int64_t> indices) const {
+  check_same_rows(features, targets);
   check_indices("ArrayDataset", indices, size());
   return {data::gather(features, indices), data::gather(targets, indices)};
 }
 
 Batch ArrayDataset::range(std::int64_t first, std::int64_t count) const {
+  check_same_rows(features, targets);
   check_range("ArrayDataset", first, count, size());
   return {data::view_rows(features, first, count), data::view_rows(targets, first, count)};
 }

@@ -75,7 +75,7 @@ Split hold_out(const ArrayDataset& all, std::int64_t held_out) {
         fmt::format("[hold_out] {} rows to hold out of {}; need at least 1 and fewer than all", held_out, all.size()));
   const std::vector<std::int64_t> order = Generator(0).permutation(all.size());
   const auto kept = static_cast<std::size_t>(all.size() - held_out);
-  return {all.rows(std::span(order).first(kept)), all.rows(std::span(order).subspan(kept))};
+  return {ArrayDataset(all.rows(std::span(order).first(kept))), ArrayDataset(all.rows(std::span(order).subspan(kept)))};
 }
 
 }  // namespace everyo::inline v1

@@ -53,7 +53,7 @@ Tensor as_int64(const std::vector<std::int64_t>& values, const Shape& shape) {
 using AsInput = Scoped<&Context::category>;
 
 ArrayDataset in_random_order(Generator& generator, const Tensor& features, const Tensor& targets) {
-  return ArrayDataset(features, targets).rows(generator.permutation(features.shape()[0]));
+  return ArrayDataset(ArrayDataset(features, targets).rows(generator.permutation(features.shape()[0])));
 }
 
 /// Classes 0, 1, …, classes-1, 0, 1, …

@@ -245,9 +245,27 @@ TEST(ArrayDataset, NeedsARowForEachRow) {
     EXPECT_THAT(error.what(), HasSubstr("features (3, 2) and targets (4,) must have the same number of samples"));
   }
   EXPECT_THROW(ArrayDataset(Tensor::zeros({}), Tensor::zeros({1})), ShapeError);
-  const ArrayDataset data = numbered(4);
+  ArrayDataset data = numbered(4);
   EXPECT_THAT(data.rows(std::vector<std::int64_t>{3, 0, 3}).targets.to_vector(), ElementsAre(3, 0, 3));
   EXPECT_THROW(static_cast<void>(data.rows(std::vector<std::int64_t>{4})), ShapeError);
+  data.targets = numbered(2).targets;
+  EXPECT_THROW(static_cast<void>(data.rows(std::vector<std::int64_t>{3})), ShapeError);
+  EXPECT_THROW(static_cast<void>(data.range(0, 4)), ShapeError);
+  EXPECT_THROW(static_cast<void>(ArrayDataset().rows({})), ShapeError);
+}
+
+TEST(ArrayDataset, OfABatchHasTheRowsThatCount) {
+  Loader loader(numbered(7), {.batch = 7, .rank = 1, .world_size = 2, .uneven = Uneven::pad});
+  Batch batch = *loader.next();
+  ASSERT_EQ(batch.padding, 1);
+  const ArrayDataset data(batch);
+  EXPECT_THAT(data.targets.to_vector(), ElementsAre(4, 5, 6));
+  EXPECT_THAT(data.features.to_vector(), ElementsAre(4, -4, 5, -5, 6, -6));
+  EXPECT_EQ(data.features.bytes(), batch.features.bytes()) << "they are shared";
+  for (const std::int64_t padding : {-1, 5}) {
+    batch.padding = padding;
+    EXPECT_THROW(ArrayDataset{batch}, ShapeError);
+  }
 }
 
 }  // namespace

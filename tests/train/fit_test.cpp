@@ -89,7 +89,7 @@ TEST(Accumulate, G03_AWindowWithoutALabelMakesNoStep) {
   SGD optimizer(net.parameters(), {.lr = 0.5, .momentum = 0.5});
   Values losses;
   for (const auto& rows : {first, second}) {
-    const ArrayDataset part = data.rows(rows);
+    const ArrayDataset part(data.rows(rows));
     optimizer.zero_grad();
     const Tensor loss = cross_entropy(net(part.features), part.targets);
     loss.backward();

@@ -43,6 +43,7 @@ class EVERYO_API Dataset {
   /// Each row's shape and dtype are those of all others.
   [[nodiscard]] virtual Batch rows(std::span<const std::int64_t> indices) const = 0;
   /// Rows first … first+count-1, which may share the data set's memory. By default a call of rows().
+  /// Throws ShapeError for rows outside 0..size()-1.
   [[nodiscard]] virtual Batch range(std::int64_t first, std::int64_t count) const;
 
  protected:
@@ -62,7 +63,8 @@ class EVERYO_API ArrayDataset : public Dataset {
   ArrayDataset() = default;
   /// Shares both. Throws ShapeError unless both have N rows: "same number of samples".
   ArrayDataset(Tensor all_features, Tensor all_targets);
-  ArrayDataset(Batch rows) : ArrayDataset(std::move(rows.features), std::move(rows.targets)) {}
+  /// The rows of a batch that count; shares them. Throws as the other does, and for a padding outside 0..rows.
+  explicit ArrayDataset(const Batch& rows);
   ~ArrayDataset() override;
   ArrayDataset(const ArrayDataset&) = default;
   ArrayDataset(ArrayDataset&&) = default;
@@ -70,9 +72,9 @@ class EVERYO_API ArrayDataset : public Dataset {
   ArrayDataset& operator=(ArrayDataset&&) = default;
 
   [[nodiscard]] std::int64_t size() const noexcept override { return features.defined() ? features.shape()[0] : 0; }
-  /// A copy. Throws ShapeError for an index outside 0..N-1.
+  /// A copy. Throws ShapeError for an index outside 0..N-1, and when the tensors no longer have N rows each.
   [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override;
-  /// A view. Throws ShapeError for rows outside 0..N-1.
+  /// A view. Throws ShapeError for rows outside 0..N-1, and when the tensors no longer have N rows each.
   [[nodiscard]] Batch range(std::int64_t first, std::int64_t count) const override;
 };
 
