@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "data/workers.h"
@@ -18,6 +19,15 @@ constexpr std::int32_t most_workers = 256;
 void append_words(std::vector<std::uint32_t>& words, std::uint64_t value) {
   words.push_back(static_cast<std::uint32_t>(value));
   if (value >> 32 != 0) words.push_back(static_cast<std::uint32_t>(value >> 32));
+}
+
+template <class E>
+void check_place(std::string_view of, std::int64_t epoch, std::int64_t position, std::int64_t samples) {
+  constexpr std::int64_t last_epoch = std::int64_t{1} << 62;  // so that counting on does not overflow
+  if (epoch < 0 || epoch > last_epoch || position < 0 || position > samples)
+    throw E(
+        fmt::format("[Loader] {}epoch {}, position {} does not exist; need an epoch in 0..2^62, a position in 0..{}",
+                    of, epoch, position, samples));
 }
 
 }  // namespace
@@ -154,12 +164,7 @@ Batch Loader::take_from_workers() {
 }
 
 void Loader::seek(std::int64_t epoch, std::int64_t position) {
-  constexpr std::int64_t last_epoch = std::int64_t{1} << 62;
-  if (epoch < 0 || epoch > last_epoch || position < 0 || position > samples())
-    throw ValueError(
-        fmt::format("[Loader] epoch {}, position {} does not exist; an epoch is at least 0, a position in "
-                    "0..{}",
-                    epoch, position, samples()));
+  check_place<ValueError>("", epoch, position, samples());
   epoch_ = epoch;
   position_ = settled(position);
 }
@@ -186,9 +191,8 @@ void Loader::load(const StateTree& state) {
   check("shuffle", state.get<bool>("shuffle"), options_.shuffle);
   if (options_.shuffle) check("seed", std::bit_cast<std::uint64_t>(state.get<std::int64_t>("seed")), options_.seed);
   const std::int64_t epoch = state.get<std::int64_t>("epoch"), position = state.get<std::int64_t>("position");
-  if (epoch < 0 || position < 0 || position > data_->size())
-    throw StateError(fmt::format("[Loader] the state has epoch {}, position {}; there are {} samples", epoch, position,
-                                 data_->size()));
+  // Of all samples: the loader that was saved may have had no drop_last.
+  check_place<StateError>("the state's ", epoch, position, data_->size());
   epoch_ = epoch;
   position_ = settled(position);
 }

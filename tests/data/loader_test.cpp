@@ -202,7 +202,20 @@ TEST(Loader, RefusesTheStateOfAnotherOrder) {
   EXPECT_THAT(message_of(14, {.shuffle = true, .seed = 4}, state), HasSubstr("seed 3, this loader has 4"));
   StateTree damaged = state;
   damaged["position"] = 15;
-  EXPECT_THAT(message_of(14, {.shuffle = true, .seed = 3}, damaged), HasSubstr("position 15; there are 14 samples"));
+  EXPECT_THAT(message_of(14, {.shuffle = true, .seed = 3}, damaged),
+              HasSubstr("the state's epoch 0, position 15 does not exist"));
+  for (const auto& [epoch, refused] :
+       {std::pair{(std::int64_t{1} << 62) + 1, true}, {std::int64_t{1} << 62, false}, {std::int64_t{-1}, true}}) {
+    damaged = state;
+    damaged["epoch"] = epoch;
+    const std::string message = message_of(14, {.shuffle = true, .seed = 3}, damaged);
+    EXPECT_EQ(message != "no error", refused) << message;
+    Loader loader(numbered(14), {.batch = 4});
+    if (refused)
+      EXPECT_THROW(loader.seek(epoch), ValueError);
+    else
+      loader.seek(epoch);
+  }
 }
 
 TEST(Loader, CopiesNothingButTheGatheredRowsAsInput) {

@@ -90,12 +90,13 @@ class EVERYO_API Loader : public Stateful {
   /// made ahead is not among them.
   [[nodiscard]] std::int64_t epoch() const noexcept { return epoch_; }
   [[nodiscard]] std::int64_t position() const noexcept { return position_; }
-  /// Goes to a place in the order. Throws ValueError for an epoch below 0, a position outside 0..samples().
+  /// Goes to a place in the order. Throws ValueError for an epoch outside 0..2^62, a position outside
+  /// 0..samples().
   void seek(std::int64_t epoch, std::int64_t position = 0);
 
   /// The order (samples, shuffle, seed) and the place in it; all other options may differ when it is loaded.
   [[nodiscard]] StateTree state() const override;
-  /// Throws StateError for a state of another order.
+  /// Throws StateError for a state of another order, or of a place that does not exist.
   void load(const StateTree& state) override;
 
   class Iterator;
