@@ -13,6 +13,9 @@ namespace everyo::inline v1 {
 using data::check_indices;
 using data::check_range;
 
+Dataset::~Dataset() = default;
+SampleError::~SampleError() = default;
+
 namespace {
 
 void check_same_rows(const Tensor& features, const Tensor& targets) {

@@ -14,8 +14,8 @@ namespace everyo::data {
 namespace {
 
 /// Throws SampleError for the exception being handled.
-[[noreturn]] void name_sample(std::int64_t index) {
-  const auto message = [&](const char* what) { return fmt::format("[Loader] sample {}: {}", index, what); };
+[[noreturn]] void name_sample(std::string_view who, std::int64_t index) {
+  const auto message = [&](const char* what) { return fmt::format("[{}] sample {}: {}", who, index, what); };
   try {
     throw;
   } catch (const SampleError&) {
@@ -46,7 +46,7 @@ Batch read(const Dataset& data, std::int64_t count, const Get& get, const IndexO
       try {
         check_rows("Loader", data.rows(std::span(&index, 1)), 1);
       } catch (...) {
-        name_sample(index);
+        name_sample("Loader", index);
       }
     }
     throw;  // only together do they fail
@@ -117,8 +117,8 @@ Share share_of(std::int64_t rows, const LoaderOptions& options) {
   return {begin(rank), begin(rank + 1)};
 }
 
-Batch map_samples(const Batch& rows, std::span<const std::int64_t> indices, const IndexedTransform& f,
-                  const Cancelled* cancelled) {
+Batch map_samples(std::string_view what, const Batch& rows, std::span<const std::int64_t> indices,
+                  const IndexedTransform& f, const Cancelled* cancelled) {
   const Scoped<&Context::category> category(MemoryCategory::input);
   const auto count = static_cast<std::int64_t>(indices.size());
   Stack features(count), targets(count);
@@ -130,7 +130,7 @@ Batch map_samples(const Batch& rows, std::span<const std::int64_t> indices, cons
       features.put(i, out.features, "the transform's features");
       targets.put(i, out.targets, "the transform's targets");
     } catch (...) {
-      name_sample(index);
+      name_sample(what, index);
     }
   }
   return {features.take(), targets.take()};
@@ -156,7 +156,7 @@ Batch make_batch(const Dataset& data, const LoaderOptions& options, const Part& 
     const bool none = part.count == 0;  // what a transform would make of rows is seen on one
     const std::span<const std::int64_t> indices = none ? std::span(&part.any_sample, 1) : std::span(part.indices);
     batch = map_samples(
-        read(data, indices), indices,
+        "Loader", read(data, indices), indices,
         [&](Sample sample, std::int64_t index) {
           Generator generator = sample_generator(options.seed, part.epoch, index);
           return options.transform(std::move(sample), generator);

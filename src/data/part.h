@@ -46,9 +46,10 @@ Context data_context(int threads) noexcept;
 Batch make_batch(const Dataset& data, const LoaderOptions& options, const Part& part, int threads,
                  const Cancelled* cancelled);
 
-/// Puts each row through `f(sample, its index)` and stacks what comes out. Throws SampleError.
+/// Puts each row through `f(sample, its index)` and stacks what comes out. Throws SampleError that begins
+/// with `what`.
 using IndexedTransform = std::function<Sample(Sample, std::int64_t)>;
-Batch map_samples(const Batch& rows, std::span<const std::int64_t> indices, const IndexedTransform& f,
-                  const Cancelled* cancelled);
+Batch map_samples(std::string_view what, const Batch& rows, std::span<const std::int64_t> indices,
+                  const IndexedTransform& f, const Cancelled* cancelled);
 
 }  // namespace everyo::data

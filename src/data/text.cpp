@@ -149,7 +149,10 @@ std::string Vocabulary::decode(const Tensor& tokens) const {
     for (const T value : tokens.data<T>()) {
       const auto token = static_cast<std::int64_t>(value);
       if (token < 0 || token >= size())
-        throw ValueError(fmt::format("[Vocabulary] token {} is out of range; there are {}", token, size()));
+        throw ValueError(
+            fmt::format("[Vocabulary] token {} is out of range for a vocabulary of {}; tokens are 0..{}; decode with "
+                        "the vocabulary that encoded",
+                        token, size(), size() - 1));
       if (of_bytes())
         text.push_back(static_cast<char>(static_cast<unsigned char>(token)));
       else

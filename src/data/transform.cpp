@@ -10,8 +10,6 @@
 
 namespace everyo::inline v1 {
 
-Dataset::~Dataset() = default;
-SampleError::~SampleError() = default;
 TransformDataset::~TransformDataset() = default;
 
 Generator sample_generator(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
@@ -39,7 +37,8 @@ Batch TransformDataset::rows(std::span<const std::int64_t> indices) const {
   const Batch rows = data_->rows(indices);
   data::check_rows("TransformDataset", rows, static_cast<std::int64_t>(indices.size()));
   return data::map_samples(
-      rows, indices, [&](Sample sample, std::int64_t) { return transform_(std::move(sample)); }, nullptr);
+      "TransformDataset", rows, indices, [&](Sample sample, std::int64_t) { return transform_(std::move(sample)); },
+      nullptr);
 }
 
 }  // namespace everyo::inline v1

@@ -67,7 +67,7 @@ TEST(Vocabulary, RefusesWhatIsNoUtf8AndSaysWhere) {
   const Vocabulary known = Vocabulary::characters("ab");
   EXPECT_THAT(message_of([&] { static_cast<void>(known.encode("a\n\u00fc")); }), HasSubstr("U+000A, byte 1 in line 1"));
   EXPECT_THAT(message_of([&] { static_cast<void>(known.decode(Tensor::from<std::int64_t>({2}))); }),
-              HasSubstr("token 2"));
+              HasSubstr("[Vocabulary] token 2 is out of range for a vocabulary of 2; tokens are 0..1; decode with"));
   EXPECT_THAT(message_of([&] { static_cast<void>(known.decode(Tensor::from<std::int64_t>({-1}))); }),
               HasSubstr("token -1"));
   EXPECT_THROW(static_cast<void>(known.decode(Tensor::zeros({1}))), DTypeError);

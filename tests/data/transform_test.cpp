@@ -61,6 +61,7 @@ TEST(TransformDataset, NamesTheSampleThatFails) {
   } catch (const SampleError& error) {
     EXPECT_EQ(error.sample(), 3);
     EXPECT_EQ(error.kind(), ErrorKind::value);
+    EXPECT_STREQ(error.what(), "[TransformDataset] sample 3: three");
   }
 }
 
