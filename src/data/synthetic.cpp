@@ -73,7 +73,7 @@ Tensor render_digit(std::int64_t digit) {
   return as_float32(values, {side, side});
 }
 
-ArrayDataset make_digits(const DrawnDigitsOptions& o) {
+ArrayDataset make_digits(const DigitsOptions& o) {
   check_positive("make_digits", {{"samples_per_class", o.samples_per_class}});
   if (o.max_shift < 0 || o.max_shift > side)
     throw ValueError(fmt::format("[make_digits] max_shift is {}; it must be 0..{}", o.max_shift, side));
@@ -122,13 +122,13 @@ ArrayDataset make_blobs(const BlobsOptions& o) {
   check_positive("make_blobs", {{"n_samples", o.n_samples}, {"n_features", o.n_features}, {"centers", o.centers}});
   const AsInput category(MemoryCategory::input);
   Generator generator(o.seed);
-  Doubles middles(size(o.centers, o.n_features)), points(size(o.n_samples, o.n_features));
-  generator.uniform(-5, 5, std::span<double>(middles));
+  Doubles centers(size(o.centers, o.n_features)), points(size(o.n_samples, o.n_features));
+  generator.uniform(-5, 5, std::span<double>(centers));
   const std::vector<std::int64_t> labels = in_turn(o.n_samples, o.centers);
   generator.normal(0, o.spread, std::span<double>(points));
   const auto d = static_cast<std::size_t>(o.n_features);
   for (std::size_t i = 0; i < points.size(); ++i)
-    points[i] += middles[static_cast<std::size_t>(labels[i / d]) * d + i % d];
+    points[i] += centers[static_cast<std::size_t>(labels[i / d]) * d + i % d];
   return in_random_order(generator, as_float32(points, {o.n_samples, o.n_features}), as_int64(labels, {o.n_samples}));
 }
 
@@ -143,9 +143,9 @@ ArrayDataset make_moons(const MoonsOptions& o) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
     // The second moon hangs upside down, half a unit lower and one to the right.
     const auto label = static_cast<double>(labels[i]);
-    const double way = 1 - 2 * label;
-    points[2 * i] += way * std::cos(angles[i]) + label;
-    points[2 * i + 1] += way * std::sin(angles[i]) + 0.5 * label;
+    const double sign = 1 - 2 * label;
+    points[2 * i] += sign * std::cos(angles[i]) + label;
+    points[2 * i + 1] += sign * std::sin(angles[i]) + 0.5 * label;
   }
   return in_random_order(generator, as_float32(points, {o.n_samples, 2}), as_int64(labels, {o.n_samples}));
 }

@@ -78,7 +78,8 @@ class EVERYO_API Loader : public Stateful {
   [[nodiscard]] const LoaderOptions& options() const noexcept { return options_; }
   [[nodiscard]] const Dataset& dataset() const noexcept { return *data_; }
 
-  /// This rank's part of batch i of the current epoch, made by the caller's thread; the position stays. Throws
+  /// This rank's part of batch i of the current epoch, made by the caller's thread; the position stays; not
+  /// from several threads at once. Throws
   /// ValueError outside 0..batches()-1, SampleError for what a sample's data set or transform throws.
   [[nodiscard]] Batch batch(std::int64_t i) const;
   /// This rank's part of the next batch; nothing once at the end of an epoch, after which the next epoch begins. A

@@ -5,19 +5,19 @@
 
 // Made-up data sets, each a function of its options alone: draws are those of NumPy's `default_rng(seed)`, and what
 // comes out is what `everyo.datasets` gives in Python. Letters: N samples, D features, T tokens of a sequence. Features
-// are float32, classes and tokens int64. All throw ValueError for numbers that are not positive.
+// are float32, classes and tokens int64. All throw ValueError for counts below 1 and noise below 0.
 namespace everyo::inline v1 {
 
-struct DrawnDigitsOptions {
+struct DigitsOptions {
   std::int64_t samples_per_class = 200;
-  double noise = 0.15;         ///< deviation of what is added to each pixel
+  double noise = 0.15;         ///< standard deviation of what is added to each pixel
   std::int64_t max_shift = 1;  ///< pixels that a glyph is moved, at most, each way
   bool flatten = true;         ///< features [N, 64], otherwise [N, 8, 8, 1]
   std::uint64_t seed = 0;
 };
 /// Glyphs of the digits 0..9 moved and with noise, within [0, 1], in random order; N = 10 samples_per_class. Python's
 /// `datasets.load_digits`.
-EVERYO_API ArrayDataset make_digits(const DrawnDigitsOptions& options = {});
+EVERYO_API ArrayDataset make_digits(const DigitsOptions& options = {});
 /// The glyph of a digit 0..9: float32 [8, 8] of 0 and 1. Throws ValueError for another number.
 EVERYO_API Tensor render_digit(std::int64_t digit);
 

@@ -38,7 +38,7 @@ class EVERYO_API TransformDataset : public Dataset {
 
   [[nodiscard]] std::int64_t size() const noexcept override { return data_->size(); }
   /// Throws SampleError for what the function throws, and when it gives another shape or dtype than for the sample
-  /// before.
+  /// before; ShapeError when the data set gives other rows than were asked for.
   [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override;
 
  private:
@@ -63,6 +63,8 @@ class EVERYO_API CachedDataset : public Dataset {
   ~CachedDataset() override;
 
   [[nodiscard]] std::int64_t size() const noexcept override { return data_->size(); }
+  /// Throws ShapeError for an index outside 0..size()-1, when the data set gives other rows than were asked for, and
+  /// when they differ in shape or dtype from those kept.
   [[nodiscard]] Batch rows(std::span<const std::int64_t> indices) const override;
 
   /// Rows kept so far, and their bytes.
