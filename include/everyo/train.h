@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ struct TrainConfig {
 struct TrainProgress {
   std::int64_t epoch = 0, epochs = 0;  ///< epoch from 1
   std::int64_t step = 0, steps = 0;    ///< batches of this epoch, from 1
-  double loss = 0, accuracy = 0;       ///< of this epoch so far, over its targets that count
+  double loss = 0, accuracy = 0;       ///< of this epoch so far, over its targets that count; NaN before the first
   double samples_per_second = 0;       ///< of this run so far
   double seconds_left = 0;             ///< of the whole run, if it goes on as fast
   [[nodiscard]] bool epoch_done() const noexcept { return step == steps; }
@@ -41,6 +42,7 @@ struct TrainProgress {
 /// Called after every step; false stops the run after it.
 using ProgressCallback = std::function<bool(const TrainProgress&)>;
 
+/// Both figures are NaN where no target counts: there is nothing that they could be of, and NaN is no improvement.
 struct Evaluation {
   double loss = 0;      ///< mean over the targets that count
   double accuracy = 0;  ///< fraction of them whose row's largest logit is the label's; 0 for targets that are no labels
@@ -50,7 +52,7 @@ struct Evaluation {
 struct EpochMetrics {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t samples = 0;
-  double loss = 0, accuracy = 0;  ///< during training, over the epoch's targets that count
+  double loss = 0, accuracy = 0;  ///< during training, over the epoch's targets that count; NaN where none does
   double learning_rate = 0;       ///< of its last step
   double seconds = 0, samples_per_second = 0;
   std::optional<Evaluation> validation{};
@@ -123,9 +125,10 @@ class EVERYO_API Trainer {
     std::int64_t counted = 0;  // targets that the loss is a mean over
     std::int64_t correct = 0, labels = 0, samples = 0;
     double learning_rate = 0;  // of the last step
-    [[nodiscard]] double mean_loss() const { return counted == 0 ? 0 : loss / static_cast<double>(counted); }
-    [[nodiscard]] double accuracy() const {
-      return labels == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(labels);
+    [[nodiscard]] double mean_loss() const { return mean(loss, counted); }
+    [[nodiscard]] double accuracy() const { return mean(static_cast<double>(correct), labels); }
+    [[nodiscard]] static double mean(double sum, std::int64_t n) {
+      return n == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(n);
     }
   };
   void step(const Batch& batch);

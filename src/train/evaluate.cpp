@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "everyo/ops.h"
 #include "everyo/train.h"
 #include "train/mode_scope.h"
@@ -42,7 +44,9 @@ Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const Dataset& 
     correct += count_correct(prediction, each.targets, count.ignore_index).value_or(0);
     labels += count_targets(each.targets, count.ignore_index);
   });
-  const auto mean = [](double sum, std::int64_t n) { return n == 0 ? 0 : sum / static_cast<double>(n); };
+  const auto mean = [](double sum, std::int64_t n) {
+    return n == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(n);
+  };
   return {mean(loss_sum, counted), mean(static_cast<double>(correct), labels), samples};
 }
 

@@ -205,8 +205,26 @@ TEST(Fit, ValidationCountsAsTrainingDoes) {
   EXPECT_EQ(some.accuracy, right.accuracy);
   EXPECT_EQ(some.samples, 12);
   const Evaluation none = evaluate(net, careless_loss, with_ignored(3, {}), 4, {.ignore_index = ignored});
-  EXPECT_EQ(none.loss, 0);
-  EXPECT_EQ(none.accuracy, 0);
+  EXPECT_TRUE(std::isnan(none.loss)) << none.loss;
+  EXPECT_TRUE(std::isnan(none.accuracy)) << none.accuracy;
+}
+
+TEST(Fit, WhereNothingCountsThereIsNoBest) {
+  Sequential net = small_net();
+  SGD optimizer(net.parameters(), {.lr = 0.1});
+  Trainer trainer(net, optimizer, careless_loss,
+                  {.epochs = 4, .count = {.ignore_index = ignored}, .early_stopping = {{.patience = 1}}});
+  const ArrayDataset nothing = with_ignored(3, {});
+  Loader loader(with_ignored(4, {}), {.batch = 2});
+  const TrainResult result = trainer.fit(loader, {.validation = &nothing});
+  EXPECT_TRUE(result.early);
+  ASSERT_EQ(result.epochs.size(), 2U) << "NaN is waited for as what is no better";
+  for (const EpochMetrics& row : result.epochs) {
+    for (const char* name : {"loss", "accuracy", "val_loss", "val_accuracy"})
+      EXPECT_TRUE(std::isnan(metric(row, name))) << name;
+    EXPECT_FALSE(row.best);
+  }
+  EXPECT_EQ(trainer.early_stopping()->best_epoch(), 0);
 }
 
 }  // namespace
