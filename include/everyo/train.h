@@ -24,9 +24,10 @@ struct TrainConfig {
   std::int64_t epochs = 10;
   std::uint64_t seed = 0;             ///< of dropout and the like; weights and order have their own
   std::optional<double> clip_norm{};  ///< largest global norm of the gradients
-  std::int64_t accumulate = 1;        ///< micro-batches that a rank's part of a batch is cut into
-  TargetCount count{};                ///< what the loss divides by: rows, unless it says otherwise
-  Schedule schedule{};                ///< of the optimizer's learning rates, by its steps; none: they stay
+  std::int64_t accumulate = 1;  ///< micro-batches that a rank's part of a batch is cut into; the loss must be a mean,
+                                ///< as they are weighted as parts of one: a sum would give a wrong gradient
+  TargetCount count{};          ///< what the loss divides by: rows, unless it says otherwise
+  Schedule schedule{};          ///< of the optimizer's learning rates, by its steps; none: they stay
   std::optional<EarlyStoppingOptions> early_stopping{};
 };
 

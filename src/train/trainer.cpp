@@ -173,8 +173,9 @@ TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
   TrainResult result;
   const Clock::time_point run_start = Clock::now();
   const auto samples_of_run =
-      static_cast<double>(loader.samples() * (config_.epochs - loader.epoch()) - loader.position());
-  std::int64_t samples = 0;  // over all ranks, of this run
+      static_cast<double>(loader.samples()) * static_cast<double>(config_.epochs - loader.epoch()) -
+      static_cast<double>(loader.position());  // the product of whole numbers might not fit
+  std::int64_t samples = 0;                    // over all ranks, of this run
   while (loader.epoch() < config_.epochs && !result.stopped && !early()) {
     const Clock::time_point start = Clock::now();
     TrainProgress now{.epoch = loader.epoch() + 1, .epochs = config_.epochs, .steps = loader.batches()};
