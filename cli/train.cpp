@@ -164,8 +164,10 @@ int train(const Common& common, Run& run) {
     out.emplace(choices.out, choices.resume, loader.epoch());
     out->save_settings(run.settings.to_json());
   }
+  std::optional<std::int64_t> saved_at;
   const auto save = [&](bool is_best) {
     if (!out) return;
+    saved_at = trainer.steps();
     everyo::StateTree state;
     state["run"] = run.settings.to_state();
     state["trainer"] = trainer.state(loader);
@@ -195,7 +197,7 @@ int train(const Common& common, Run& run) {
     result = trainer.fit(loader, options);
   }
   if (result.stopped) {
-    save(false);
+    if (saved_at != trainer.steps()) save(false);  // the end of an epoch may have been saved already, as the best
     std::fflush(stdout);
     const std::string how = out ? fmt::format("go on with: everyo train --resume --out {}", choices.out)
                                 : std::string("nothing was saved; --out FOLDER would have");

@@ -40,7 +40,7 @@ struct TrainProgress {
   double seconds_left = 0;             ///< of the whole run, if it goes on as fast
   [[nodiscard]] bool epoch_done() const noexcept { return step == steps; }
 };
-/// Called after every step; false stops the run after it.
+/// Called after every step; false stops the run after it, unless the run is at its end anyway.
 using ProgressCallback = std::function<bool(const TrainProgress&)>;
 
 /// Both figures are NaN where no target counts: there is nothing that they could be of, and NaN is no improvement.
@@ -68,7 +68,7 @@ EVERYO_API double metric(const EpochMetrics& row, std::string_view name);
 struct TrainResult {
   std::vector<EpochMetrics> epochs;
   double seconds = 0;
-  bool stopped = false;  ///< by the callback
+  bool stopped = false;  ///< by the callback, with something left to do
   bool early = false;    ///< by early stopping
 };
 struct FitOptions {

@@ -201,6 +201,7 @@ TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
     if (options.epoch_end) options.epoch_end(result.epochs.back());
   }
   result.early = early();
+  if (loader.epoch() >= config_.epochs || result.early) result.stopped = false;  // there was nothing left to stop
   if (early_ && !result.stopped) early_->restore();
   result.seconds = seconds_since(run_start);
   return result;

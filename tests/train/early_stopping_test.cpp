@@ -135,6 +135,21 @@ TEST(EarlyStopping, ARunThatEndsByItselfHasTheBestWeightsToo) {
   EXPECT_EQ(values_of(run.net), at_best);
 }
 
+TEST(EarlyStopping, AStopAtTheVeryLastStepStopsNothing) {
+  for (const std::int64_t at : {14, 15}) {
+    WatchedRun run({.monitor = "accuracy", .mode = MonitorMode::max}, 3);  // of 5 steps each
+    std::vector<double> at_best;
+    const auto note = [&](const EpochMetrics& row) {
+      if (row.best) at_best = values_of(run.net);
+    };
+    const auto until = [&](const TrainProgress&) { return run.trainer.steps() < at; };
+    const TrainResult result = run.trainer.fit(run.loader, {.progress = until, .epoch_end = note});
+    EXPECT_EQ(run.trainer.steps(), at);
+    EXPECT_EQ(result.stopped, at < 15) << "a step is left, or none";
+    EXPECT_EQ(values_of(run.net) == at_best, at == 15) << "a whole run ends with its best weights";
+  }
+}
+
 TEST(EarlyStopping, WhatItWatchesMustBeThere) {
   WatchedRun run({});
   try {
