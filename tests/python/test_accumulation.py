@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import everyo as eo
-from everyo import nn
+from everyo import nn, training
 
 IGNORED = -100
 
@@ -90,7 +90,63 @@ def test_G03_ABatchWithoutALabelMakesNoStep(caplog):
     assert np.isfinite(trainer.history.last()["loss"])
     nothing = eo.Trainer(model, optimizer, nn.CrossEntropyLoss(ignore_index=IGNORED), metrics=["accuracy"])
     nothing.fit(eo.DataLoader(eo.ArrayDataset(x[4:], y[4:]), 4), epochs=1, verbose=False)
-    assert nothing.history.last() == {"epoch": 1, "loss": 0.0, "accuracy": 0.0} and nothing.steps == 0
+    row = nothing.history.last()
+    assert np.isnan([row["loss"], row["accuracy"]]).all() and row["epoch"] == 1 and nothing.steps == 0
+
+
+def test_where_nothing_counts_there_is_no_best(tmp_path):
+    x, y = data(8, ignored=range(8))
+    model = net()
+    trainer = eo.Trainer(model, eo.SGD(model.parameters()), nn.CrossEntropyLoss(ignore_index=IGNORED), metrics=["accuracy"])
+    early = training.EarlyStopping(patience=1, verbose=False)
+    most = training.EarlyStopping("val_accuracy", patience=5, mode="max", verbose=False)
+    kept = training.ModelCheckpoint(tmp_path / "best.safetensors")
+    loader = eo.DataLoader(eo.ArrayDataset(x, y), 4)
+    trainer.fit(loader, validation_loader=loader, epochs=4, callbacks=[early, most, kept], verbose=False)
+    values = [row[name] for row in trainer.history for name in ("loss", "accuracy", "val_loss", "val_accuracy")]
+    assert np.isnan(values).all() and trainer.history.epochs == [1, 2]  # NaN is waited for as what is no better
+    assert (early.best_epoch, early.stopped_epoch, most.best_epoch, most.wait, kept.saved_epochs) == (0, 2, 0, 2, [])
+    with pytest.raises(eo.EveryOError, match="no batches"):
+        trainer.evaluate([])
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_an_epochs_loss_is_the_mean_over_what_counts(accumulation, own):
+    x, y = data(8, ignored=[5, 6, 7])  # of two batches, 4 and 1 labels
+    counted = y != IGNORED
+    model = net()
+    count = (lambda target: int((target.numpy() != IGNORED).sum())) if own else None
+    still = eo.SGD(model.parameters(), lr=1e-30)  # the second batch sees the same weights
+    trainer = eo.Trainer(model, still, nn.CrossEntropyLoss(ignore_index=IGNORED), metrics=["accuracy"], count=count)
+    logits = model(x).numpy()[counted]
+    right = nn.cross_entropy(logits, y[counted]).item()
+    by_rows = (nn.cross_entropy(logits[:4], y[:4]).item() + nn.cross_entropy(logits[4:], y[4:5]).item()) / 2
+    assert abs(right - by_rows) > 1e-2  # or the test would tell nothing
+    loader = eo.DataLoader(eo.ArrayDataset(x, y), 4)
+    row = trainer.fit(loader, epochs=1, validation_loader=loader, verbose=False, accumulation=accumulation).last()
+    # float32 means of parts, of losses below 4
+    assert row["loss"] == pytest.approx(right, abs=1e-6) and row["val_loss"] == pytest.approx(right, abs=1e-6)
+    share = float((logits.argmax(axis=1) == y[counted]).mean())
+    assert row["accuracy"] == row["val_accuracy"] == share
+
+
+def test_a_count_of_ones_own_weighs_the_epochs_batches():
+    x, y = data(7)
+    weight = lambda target: int(np.where(target.numpy() == 3, 4, 1).sum())
+
+    def weighted(prediction, target):
+        factor = np.where(target.numpy() == 3, 4, 1).astype(np.float32)
+        return (nn.cross_entropy(prediction, target, "none") * eo.as_tensor(factor)).sum() / float(factor.sum())
+
+    model = net()
+    trainer = eo.Trainer(model, eo.SGD(model.parameters()), weighted, count=weight)
+    right = weighted(model(x), eo.as_tensor(y)).item()
+    values = trainer.evaluate(eo.DataLoader(eo.ArrayDataset(x, y), 4))
+    assert values["loss"] == pytest.approx(right, abs=1e-6)  # float32 means of parts
+    bad = eo.Trainer(model, eo.SGD(model.parameters()), weighted, count=lambda target: -1)
+    with pytest.raises(ValueError, match="gave -1"):
+        bad.evaluate(eo.DataLoader(eo.ArrayDataset(x, y), 4))
 
 
 def test_a_count_of_ones_own_and_a_summed_loss():

@@ -42,7 +42,7 @@ class Callback:
         """Before a batch; the index counts from 0 in each epoch."""
 
     def on_batch_end(self, trainer: Trainer, index: int, logs: Logs) -> None:
-        """After a batch's step, with its loss."""
+        """After a batch's step, with its loss: NaN, and no step, if none of its targets counts."""
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs of it: a dict of numbers, words, arrays and such dicts."""

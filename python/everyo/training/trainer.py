@@ -21,8 +21,9 @@ from everyo.data.loader import as_loader
 from everyo.nn.module import Module
 from everyo.optim import Optimizer, clip_grad_norm, first_nonfinite
 from everyo.training import resume
-from everyo.training.accumulation import MicroBatch, micro_batches
+from everyo.training.accumulation import MicroBatch, count_targets, micro_batches
 from everyo.training.callbacks import Callback, Checkpoints, ProgressLogger
+from everyo.training.epoch import Epoch
 from everyo.training.history import History
 from everyo.training.metrics import Metric, get_metric
 
@@ -63,53 +64,14 @@ def _own_step() -> Iterator[None]:
         _core.set_step(outer)
 
 
-class _Epoch:
-    """Sums up what the batches of an epoch gave."""
-
-    def __init__(self, metrics: Sequence[tuple[str, Metric]], loss_is_sum: bool) -> None:
-        self.metrics = metrics
-        self.loss_is_sum = loss_is_sum
-        self.loss_total = 0.0
-        self.samples = 0
-        self.outputs: list[Array] = []
-        self.targets: list[Array] = []
-
-    def add(self, loss: float, target: Tensor) -> None:
-        """A batch by its loss and all its targets."""
-        count = target.shape[0] if target.ndim else 1
-        self.loss_total += loss if self.loss_is_sum else loss * count
-        self.samples += count
-
-    def keep(self, output: Tensor, target: Tensor) -> None:
-        """What the metrics need of a batch, or of a part of one."""
-        if self.metrics:
-            self.outputs.append(output.numpy())
-            self.targets.append(target.numpy())
-
-    def state(self) -> dict[str, Any]:
-        kept = {"outputs": np.concatenate(self.outputs), "targets": np.concatenate(self.targets)} if self.outputs else {}
-        return {"loss_total": self.loss_total, "samples": self.samples, **kept}
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.loss_total, self.samples = state["loss_total"], state["samples"]
-        if "outputs" in state:
-            self.outputs, self.targets = [np.array(state["outputs"])], [np.array(state["targets"])]
-
-    def values(self) -> dict[str, float]:
-        values = {"loss": self.loss_total / self.samples}
-        if self.metrics:
-            outputs, targets = np.concatenate(self.outputs), np.concatenate(self.targets)
-            values.update((name, float(metric(outputs, targets))) for name, metric in self.metrics)
-        return values
-
-
 class Trainer:
     """Trains one model with one optimizer.
 
     `metrics` are names (accuracy, binary_accuracy, mae, mse, r2) or functions of (prediction, target), which take the whole
-    epoch's arrays at once; `gradient_clip` is the largest global L2 norm of the gradients. `count(targets)` says how many
-    targets the loss is a mean over; without it the rows, or those that are not the loss's `ignore_index`. Raises TypeError for
-    a model, optimizer or loss of another kind, ValueError "gradient_clip", "Unknown metric".
+    epoch's arrays at once, without the rows of the loss's `ignore_index`; `gradient_clip` is the largest global L2 norm of the
+    gradients. `count(targets)` says how many targets the loss is a mean over; without it the rows, or those that are not the
+    loss's `ignore_index`. Raises TypeError for a model, optimizer or loss of another kind, ValueError "gradient_clip",
+    "Unknown metric".
     """
 
     def __init__(
@@ -156,7 +118,7 @@ class Trainer:
         # Where the run stands, for state().
         self._epoch = 0  # epochs done
         self._batches = self._given = 0  # batches and samples of the epoch that is running
-        self._running: _Epoch | None = None
+        self._running: Epoch | None = None
         self._callbacks: list[Callback] = []
         self._loader: Any = None
         self._resumed: dict[str, Any] | None = None
@@ -175,8 +137,9 @@ class Trainer:
         """Trains for `epochs` epochs and returns the history, a row each: loss, metrics, and "val_" of both after validation.
 
         A batch is one optimizer step; with `accumulation` it is cut into so many micro-batches (see micro_batches), to save
-        memory. One of whose targets none counts makes no step, and the first of them is logged. After load() it goes on to
-        the end of epoch `epochs`, with the callbacks the state was saved with.
+        memory. One of whose targets none counts makes no step, and the first of them is logged; an epoch's loss is the mean over
+        the targets that count, and all its values are NaN where none does. After load() it goes on to the end of epoch `epochs`,
+        with the callbacks the state was saved with.
 
         The model is in training mode during it, each module in its own mode afterwards. `verbose` prints the effective batch
         and a line every `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. Raises
@@ -288,10 +251,8 @@ class Trainer:
             self._given += features.shape[0] if features.ndim else 1
             for callback in callbacks:
                 callback.on_batch_end(self, self._batches - 1, {"loss": value})
-        self._running, self._batches, self._given = None, 0, 0
-        if not summed.samples and self._said_empty:
-            return dict.fromkeys(["loss", *(name for name, _ in self.metrics)], 0.0)
-        return self._values(summed)
+        batches, self._running, self._batches, self._given = self._batches, None, 0, 0
+        return self._values(summed, batches)
 
     def _left(self, loader: Iterable[Any]) -> Iterable[Any]:
         """What is left of the epoch that a resumed run is in; a DataLoader knows it unless nothing is."""
@@ -299,49 +260,71 @@ class Trainer:
             return loader if self._given < loader._samples else ()
         return itertools.islice(loader, self._batches, None)
 
-    def _step(self, features: Tensor, targets: Tensor, accumulation: int, summed: _Epoch) -> float:
+    def _step(self, features: Tensor, targets: Tensor, accumulation: int, summed: Epoch) -> float:
         """One optimizer step; the loss of its batch."""
         _core.set_step(self._steps)  # keys dropout's masks, so that a run is the same whatever ran before it
         self.optimizer.zero_grad()
-        value, parts = 0.0, 0
+        value, counted = 0.0, 0
         for part in self._parts(features, targets, accumulation):
             output = self.model(part.features)
             loss = self.loss_fn(output, part.targets)
             weight = 1.0 if summed.loss_is_sum else part.weight
             (loss if weight == 1.0 else loss * weight).backward(retain_graph=False)
             value += loss.item() * weight
-            parts += 1
+            counted += part.count
             summed.keep(output, part.targets)
-        if not parts:
+        if not counted:
             if not self._said_empty:
                 self._said_empty = True
                 _LOGGER.warning("[Trainer] no target of the batch after step %d counts; it makes no step", self._steps)
-            return value
+            return math.nan
         if self.gradient_clip is not None:
             clip_grad_norm(self.optimizer.parameters, self.gradient_clip)
         self.optimizer.step()
         self._steps += 1
         if not math.isfinite(value) and not self._warned:
             self._warn(value)
-        summed.add(value, targets)
+        summed.add(value, counted)
         return value
 
     def _parts(self, features: Tensor, targets: Tensor, accumulation: int) -> Iterable[MicroBatch]:
-        ignore_index = getattr(self.loss_fn, "ignore_index", None)
-        if accumulation == 1 and ignore_index is None and self.count is None:
-            return [MicroBatch(features, targets, 1, 1.0)]
-        return micro_batches(features, targets, accumulation, ignore_index=ignore_index, count=self.count)
+        if accumulation == 1 and self._ignore_index is None and self.count is None:
+            return [MicroBatch(features, targets, self._counted(targets), 1.0)]
+        return micro_batches(features, targets, accumulation, ignore_index=self._ignore_index, count=self.count)
+
+    @property
+    def _ignore_index(self) -> int | None:
+        return getattr(self.loss_fn, "ignore_index", None)
+
+    def _counted(self, targets: Tensor) -> int:
+        """How many targets the loss of a batch is a mean over."""
+        if self.count is None and self._ignore_index is None:
+            return targets.shape[0] if targets.ndim else 1
+        if self.count is None:
+            return count_targets(targets, self._ignore_index)
+        counted = whole("[Trainer] count(targets)", self.count(targets))
+        if counted < 0:
+            raise ValueError(f"[Trainer] count(targets) gave {counted}; it must be 0 or more")
+        return counted
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
-        """Loss and metrics over a loader, in evaluation mode and without a graph; each module's own mode comes back."""
-        summed = self._new_epoch()
+        """Loss and metrics over a loader, in evaluation mode and without a graph; each module's own mode comes back.
+
+        The loss is the mean over the targets that count, and all values are NaN where none does, which no monitor takes for an
+        improvement. Raises EveryOError "(features, targets)" and "no batches".
+        """
+        summed, batches = self._new_epoch(), 0
         with _mode(self.model, training=False), no_grad():
             for batch in loader:
+                batches += 1
                 features, targets = self._split(batch)
+                counted = self._counted(targets)
+                if not counted:
+                    continue  # its mean may be 0 / 0
                 output = self.model(features)
-                summed.add(self.loss_fn(output, targets).item(), targets)
+                summed.add(self.loss_fn(output, targets).item(), counted)
                 summed.keep(output, targets)
-        return self._values(summed)
+        return self._values(summed, batches)
 
     def predict(self, data: Any, *, batch_size: int = 64) -> Array:
         """The model's outputs for an array, a tensor, a dataset or a loader, in evaluation mode; modes come back.
@@ -373,8 +356,8 @@ class Trainer:
         what = f"the gradient of '{name}' is not finite" if name else "all gradients are finite"
         _LOGGER.warning("[Trainer] step %d: the loss is %s; %s", self._steps, loss, what)
 
-    def _new_epoch(self) -> _Epoch:
-        return _Epoch(self.metrics, getattr(self.loss_fn, "reduction", "mean") == "sum")
+    def _new_epoch(self) -> Epoch:
+        return Epoch(self.metrics, getattr(self.loss_fn, "reduction", "mean") == "sum", self._ignore_index)
 
     @staticmethod
     def _split(batch: Any) -> tuple[Tensor, Tensor]:
@@ -386,8 +369,8 @@ class Trainer:
         return _to_tensor(batch[0]), _to_tensor(batch[1])
 
     @staticmethod
-    def _values(summed: _Epoch) -> dict[str, float]:
-        if not summed.samples:
+    def _values(summed: Epoch, batches: int) -> dict[str, float]:
+        if not batches:
             raise EveryOError(
                 "[Trainer] the loader gave no batches; it needs samples, and without drop_last if they are few"
             )
