@@ -161,6 +161,78 @@ def test_states_that_do_not_fit_change_nothing(tmp_path):
         fewer.fit()
 
 
+def paths_of(tree, path=()):
+    """Of every entry of nested dicts, the inner ones too."""
+    for key, value in tree.items():
+        yield (*path, key)
+        if isinstance(value, dict):
+            yield from paths_of(value, (*path, key))
+
+
+def with_entry(tree, path, change):
+    """A copy in which change(dict, key) was made at the path."""
+    copy = dict(tree)
+    if len(path) == 1:
+        change(copy, path[0])
+    else:
+        copy[path[0]] = with_entry(tree[path[0]], path[1:], change)
+    return copy
+
+
+def without(part, key):
+    del part[key]
+
+
+def of_another_kind(part, key):
+    part[key] = None
+
+
+def less_than_nothing(part, key):
+    part[key] = -1
+
+
+def test_a_state_with_any_key_damaged_is_refused_and_changes_nothing(tmp_path):
+    stopped = Run("sgd", 17, tmp_path)  # 7 steps an epoch
+    with pytest.raises(Stop):
+        stopped.fit()
+    stopped.callbacks[3].on_train_end(stopped.trainer)
+    good = stopped.callbacks[0].saved
+    assert {"running", "loader"} < set(good) and set(good["history"]) == {"0", "1"}
+    run = Run("sgd", None, tmp_path)
+    run.trainer.load(good)
+    before = run.everything()
+    whole_numbers = [("steps",), ("epoch",), *(("running", key) for key in ("samples", "batches", "given"))]
+    own = [path for path in paths_of(good) if path[0] != "optimizer" or len(path) == 1]  # its entries are its own to check
+    damages = [(path, change) for path in own for change in (without, of_another_kind)]
+    damages += [(path, less_than_nothing) for path in whole_numbers]
+    # A history or a list of names may be shorter, a row need not have each value, and best weights are checked by the model
+    # when they are put back.
+    allowed = {(("history", row, key), without) for row in "01" for key in good["history"]["0"] if key != "epoch"}
+    allowed |= {(("history", "1"), without), (("callbacks", "3", "state", "names", "3"), without)}
+    allowed |= {(("callbacks", "2", "state", "best_state", name), without) for name in good["model"]}
+    seen = 0
+    for path, change in damages:
+        if (path, change) in allowed:
+            continue
+        seen += 1
+        bad = with_entry(good, path, change)
+        try:
+            run.trainer.load(bad)
+        except eo.EveryOError:
+            assert run.everything() == before, path
+            continue
+        again = Run("sgd", None, tmp_path)  # what only fit can see: the states of callbacks, and the place of a loader
+        again.trainer.load(bad)
+        start = again.everything()
+        with pytest.raises(eo.EveryOSerializationError):
+            again.fit()
+            pytest.fail(f"{path} {change.__name__}")
+        assert path[0] in ("callbacks", "loader"), path
+        assert again.everything()[:3] == start[:3], path
+        run.trainer.load(good)
+    assert seen > 60
+
+
 def test_a_store_takes_states_of_ones_own(tmp_path, caplog):
     store = eo.CheckpointStore(tmp_path / "own", keep_last=1)
     assert store.load_latest() is None and store.load_best() is None and store.list() == []

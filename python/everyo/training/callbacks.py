@@ -66,7 +66,7 @@ class _Monitor(Callback):
         return {"best": float(self.best)}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.best = state["best"]
+        self.best = real(f"[{type(self).__name__}] best", state["best"])
 
     def _value(self, logs: Logs) -> float:
         if self.monitor not in logs:
@@ -132,7 +132,9 @@ class EarlyStopping(_Monitor):
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
-        self.best_epoch, self.wait, self.stopped_epoch = state["best_epoch"], state["wait"], state["stopped_epoch"]
+        self.best_epoch, self.wait, self.stopped_epoch = (
+            whole(f"[EarlyStopping] {key}", state[key]) for key in ("best_epoch", "wait", "stopped_epoch")
+        )
         self._best_state = as_arrays(state["best_state"]) or None
 
     def on_train_end(self, trainer: Trainer) -> None:
@@ -254,8 +256,11 @@ class CSVLogger(Callback):
         return {"names": {str(i): name for i, name in enumerate(self._names)}, "bytes": self._bytes}
 
     def load(self, state: dict[str, Any]) -> None:
-        self._names = [state["names"][str(i)] for i in range(len(state["names"]))]
-        self._bytes = state["bytes"]
+        names = [state["names"][str(i)] for i in range(len(state["names"]))]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"[CSVLogger] names are {names!r:.60}; each must be a word")
+        self._names = names
+        self._bytes = whole("[CSVLogger] bytes", state["bytes"])
 
     def on_epoch_end(self, trainer: Trainer, epoch: int, logs: Logs) -> None:
         if self._file is None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from everyo._core import EveryOSerializationError
 from everyo.data import DataLoader
+from everyo.training.history import History
 
 if TYPE_CHECKING:
     from everyo.training.trainer import Trainer
@@ -49,7 +50,11 @@ def state_of(trainer: Trainer) -> State:
 
 def load_loader(loader: Any, state: State) -> None:
     """Puts a DataLoader where the state's stood; others begin anew. Raises EveryOSerializationError for other samples."""
-    if "loader" not in state or not isinstance(loader, DataLoader):
+    if not isinstance(loader, DataLoader):
+        return
+    if "loader" not in state:
+        if "running" in state:
+            raise _refuse("it is of the middle of an epoch and does not say where a DataLoader stood; give fit what it had then")
         return
     try:
         generator = json.loads(state["loader"]["generator"])
@@ -63,17 +68,67 @@ def _numbers(row: dict[str, Any]) -> State:
 
 
 def check(trainer: Trainer, state: Any) -> None:
-    """Raises EveryOSerializationError for what is no state of a Trainer."""
-    if not isinstance(state, dict):
-        raise _refuse(f"it is a {type(state).__name__}, not a dict")
-    for key, kind in (("model", dict), ("optimizer", dict), ("steps", int), ("epoch", int), ("stopped", bool),
-                      ("history", dict), ("callbacks", dict)):
-        if not isinstance(state.get(key), kind):
-            raise _refuse(f"its {key!r} is a {type(state.get(key)).__name__}, not a {kind.__name__}")
-    if state["steps"] < 0 or state["epoch"] < 0:
-        raise _refuse(f"it has made {state['steps']} steps and {state['epoch']} epochs")
+    """Raises EveryOSerializationError for what is no state of a Trainer; model and optimizer check their own parts."""
+    _check_keys("it", state, {"model": dict, "optimizer": dict, "steps": int, "epoch": int, "stopped": bool, "history": dict,
+                              "callbacks": dict})
+    for row in _numbered(state, "history"):
+        _check_keys("a row of its history", row, {"epoch": int})
+        _check_keys("a row of its history", row, dict.fromkeys(row, float))
+    for callback in _numbered(state, "callbacks"):
+        _check_keys("a callback of it", callback, {"class": str, "state": dict})
+    if "running" in state:
+        _check_running(trainer, state["running"])
+    if "loader" in state:
+        _check_keys("its loader", state["loader"], {"samples": int, "shuffle": bool, "position": int, "generator": str})
+        given = state["running"]["given"] if "running" in state else 0
+        if state["loader"]["position"] != given:
+            raise _refuse(f"its loader stands at sample {state['loader']['position']}, and its epoch has seen {given}")
     if not hasattr(trainer.optimizer, "load_state_dict"):
         raise _refuse(f"{type(trainer.optimizer).__name__} has no load_state_dict()")
+
+
+def _check_running(trainer: Trainer, running: Any) -> None:
+    """An epoch's sums so far."""
+    _check_keys("its epoch", running, {"loss_total": float, "samples": int, "batches": int, "given": int})
+    if ("outputs" in running) != ("targets" in running):
+        raise _refuse("its epoch has one of outputs and targets; metrics need both")
+    if "outputs" in running:
+        shapes = [np.shape(running[key]) for key in ("outputs", "targets")]
+        if not all(shapes) or shapes[0][0] != shapes[1][0]:
+            raise _refuse(f"its epoch has outputs {shapes[0]} and targets {shapes[1]}; they must have the same rows")
+    elif trainer.metrics and running["samples"]:
+        raise _refuse("its epoch has kept no outputs for metrics; go on without metrics, or from the end of an epoch")
+
+
+def _check_keys(what: str, state: Any, kinds: dict[str, type]) -> None:
+    """Each key is there and of its kind; a float may be whole, and whole numbers are 0 or more."""
+    if not isinstance(state, dict):
+        raise _refuse(f"{what} is a {type(state).__name__}, not a dict")
+    for key, kind in kinds.items():
+        if key not in state:
+            raise _refuse(f"{what} has no {key!r}")
+        value = state[key]
+        if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
+            raise _refuse(f"{what} has a {type(value).__name__} as {key!r}, not a {kind.__name__}")
+        if kind is int and state[key] < 0:
+            raise _refuse(f"{what} has {value} as {key!r}; it must be 0 or more")
+
+
+def _numbered(state: State, key: str) -> list[Any]:
+    """The entries "0" to "n-1" of a part."""
+    part = state[key]
+    names = [str(i) for i in range(len(part))]
+    if set(names) != set(part):
+        raise _refuse(f"its {key!r} has the entries {', '.join(map(str, part)):.60}; they must be numbered from 0")
+    return [part[name] for name in names]
+
+
+def history_of(state: State) -> History:
+    """The history of a state that was checked."""
+    history = History()
+    for row in _numbered(state, "history"):
+        history.append(**row)
+    return history
 
 
 def load_callbacks(callbacks: list[Any], states: State) -> None:
@@ -83,9 +138,18 @@ def load_callbacks(callbacks: list[Any], states: State) -> None:
     if names != own:
         raise _refuse(f"it was saved with the callbacks {', '.join(names) or 'none'}; fit has {', '.join(own) or 'none'}")
     for i, callback in enumerate(callbacks):
-        callback.load(states[str(i)]["state"])
+        try:
+            callback.load(states[str(i)]["state"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _refuse(f"that of callback {i}, {own[i]}, is damaged: {type(error).__name__} {error}") from error
 
 
 def as_arrays(state: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a model's state, in memory of their own."""
-    return {name: np.array(value) for name, value in state.items()}
+    """The arrays of a model's state, in memory of their own. Raises TypeError unless it is a dict of arrays."""
+    if not isinstance(state, dict):
+        raise TypeError(f"a model's state is a {type(state).__name__}, not a dict")
+    arrays = {name: np.array(value) for name, value in state.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind in "OUS":
+            raise TypeError(f"{name!r} of a model's state is a {type(state[name]).__name__}, not an array of numbers")
+    return arrays

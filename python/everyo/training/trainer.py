@@ -199,6 +199,7 @@ class Trainer:
         other callbacks and another order of samples.
         """
         resume.check(self, state)
+        history = resume.history_of(state)
         before = self.model.state_dict()
         self.model.load_state_dict(state["model"])
         try:
@@ -207,9 +208,7 @@ class Trainer:
             self.model.load_state_dict(before)
             raise
         self._steps = state["steps"]
-        self.history = History()
-        for i in range(len(state["history"])):
-            self.history.append(**state["history"][str(i)])
+        self.history = history
         self._resumed = state
 
     @property
