@@ -161,7 +161,12 @@ Command add_evaluate(CLI::App& program, Common& common) {
       ->check(data_source());
   app->add_option("--labels", choices->source.labels, "file with the labels of a --data file of .npy or IDX");
   app->add_option("--target", choices->source.target, "column of a .csv file with the labels; without it the last");
-  return {app, [&common, choices] { return evaluate(common, *choices); }};
+  return {app, [&common, choices, app] {
+            for (const char* name : {"--labels", "--target"})  // of the run's own data they are the run's own
+              if (app->count(name) > 0 && app->count("--data") == 0)
+                throw UsageError(fmt::format("{} goes with --data FILE; add it, or leave it out", name));
+            return evaluate(common, *choices);
+          }};
 }
 
 }  // namespace cli

@@ -85,7 +85,12 @@ Command add_pack(CLI::App& program, Common& common) {
   app->add_option("--delimiter", choices->delimiter, "between a table's columns")
       ->check(one_of({"comma", "semicolon", "tab", "space", "bar"}))
       ->capture_default_str();
-  return {app, [&common, choices] { return pack(common, *choices); }};
+  return {app, [&common, choices, app] {
+            for (const char* name : {"--target", "--target-type", "--delimiter"})
+              if (app->count(name) > 0 && choices->files.size() == 3)
+                throw UsageError(fmt::format("{} is of a table; FEATURES TARGETS OUT have none", name));
+            return pack(common, *choices);
+          }};
 }
 
 }  // namespace cli

@@ -92,6 +92,12 @@ class Evaluate(unittest.TestCase):
         self.assertIn("config.json not found", message)
         self.assertIn(f"everyo train --resume --out {self.run_folder}", message)
 
+    def test_options_of_data_without_data(self):
+        for option in ("--labels", "--target"):
+            result = run("evaluate", self.trained, option, "anything")
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.assertIn(f"{option} goes with --data FILE; add it, or leave it out", result.stderr)
+
     def test_damaged_files(self):
         path = self.run_folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-5])

@@ -70,6 +70,9 @@ class Pack(unittest.TestCase):
             ((str(DIGITS), self.folder.name), 1, "it is a directory"),
             ((str(DIGITS),), 2, "1 files are given; everyo pack takes TABLE.csv OUT or FEATURES TARGETS OUT"),
             ((array, array, array, out), 2, "4 files are given"),
+            ((array, array, out, "--target", "0"), 2, "--target is of a table; FEATURES TARGETS OUT have none"),
+            ((array, array, out, "--target-type", "int64"), 2, "--target-type is of a table; FEATURES TARGETS OUT have none"),
+            ((array, array, out, "--delimiter", "comma"), 2, "--delimiter is of a table; FEATURES TARGETS OUT have none"),
         ):
             result = self.pack(*arguments)
             self.assertEqual((result.returncode, result.stdout), (code, ""), (arguments, result.stderr))
