@@ -116,9 +116,9 @@ nlohmann::json source_of(const Source& source) {
   return json;
 }
 
-int train(const Common& common, Run& run) {
-  note_interrupts();
-  Choices& choices = run.choices;
+/// Brings the options together: flags, --config, and those of the run to go on with, whose checkpoint is returned.
+std::optional<everyo::Checkpoint> settle(Run& run) {
+  const Choices& choices = run.choices;
   if (!choices.config.empty()) run.settings.read(choices.config);
   std::optional<everyo::Checkpoint> from;
   if (choices.resume) {
@@ -127,57 +127,76 @@ int train(const Common& common, Run& run) {
   }
   if (choices.patience && !choices.validation)
     throw UsageError("--patience needs --validation FRACTION, the rows whose loss it watches");
-
   if (!choices.resume && !choices.out.empty() && RunFolder::is_unfinished(choices.out))
     throw UsageError(fmt::format(
         "--out {} holds a run that is not finished; go on with it by --resume, or remove the folder", choices.out));
+  return from;
+}
 
-  const everyo::ArrayDataset rows = load_rows(choices.source);
-  const auto seed = static_cast<std::uint64_t>(choices.seed);
-  const everyo::ModelOptions sizes{.inputs = rows.features.shape()[1], .classes = classes_of(rows), .seed = seed};
-  everyo::Split data = split_rows(choices.source, rows);
-  everyo::FitOptions options;
-  everyo::ArrayDataset validation;
-  if (choices.validation) {
-    everyo::Split parts = hold_out_fraction(data.train, *choices.validation);
-    data.train = std::move(parts.train);
-    validation = std::move(parts.test);
-    options.validation = &validation;
-  }
-  const std::unique_ptr<everyo::ModuleBase> model = everyo::make_model(choices.model, sizes);
-  const std::unique_ptr<everyo::Optimizer> optimizer =
-      everyo::make_optimizer(choices.optimizer, model->parameters(), choices.lr);
-  const double rate = optimizer->lr();
-  everyo::Loader loader(
-      data.train,
-      {.batch = choices.batch, .shuffle = true, .seed = seed, .workers = static_cast<std::int32_t>(choices.workers)});
-  everyo::Trainer trainer(
-      *model, *optimizer,
-      [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
-      config_of(choices, loader));
-  if (from) trainer.load(from->state.at("trainer"), loader);
-  if (loader.epoch() + (loader.position() > 0 ? 1 : 0) > choices.epochs)
-    throw UsageError(fmt::format("--epochs {}: the run in {} is in epoch {} already; give more, or leave it out",
-                                 choices.epochs, choices.out, loader.epoch() + 1));
-  std::optional<RunFolder> out;  // from here on an earlier run's record there is gone
-  if (!choices.out.empty()) {
-    out.emplace(choices.out, choices.resume, loader.epoch());
-    out->save_settings(run.settings.to_json());
-  }
+struct Rows {
+  everyo::ArrayDataset train, validation, test;  ///< validation: none without --validation
+  everyo::ModelOptions sizes;                    ///< of a model for them
+};
+
+Rows rows_of(const Choices& choices) {
+  const everyo::ArrayDataset all = load_rows(choices.source);
+  const everyo::ModelOptions sizes{
+      .inputs = all.features.shape()[1], .classes = classes_of(all), .seed = static_cast<std::uint64_t>(choices.seed)};
+  everyo::Split data = split_rows(choices.source, all);
+  if (!choices.validation) return {std::move(data.train), {}, std::move(data.test), sizes};
+  everyo::Split parts = hold_out_fraction(data.train, *choices.validation);
+  return {std::move(parts.train), std::move(parts.test), std::move(data.test), sizes};
+}
+
+/// What a run is made of. Its trainer refers to the rest, so it stays where it is.
+struct Parts {
+  explicit Parts(const Choices& c)
+      : rows(rows_of(c)),
+        model(everyo::make_model(c.model, rows.sizes)),
+        optimizer(everyo::make_optimizer(c.optimizer, model->parameters(), c.lr)),
+        rate(optimizer->lr()),
+        loader(rows.train, {.batch = c.batch,
+                            .shuffle = true,
+                            .seed = static_cast<std::uint64_t>(c.seed),
+                            .workers = static_cast<std::int32_t>(c.workers)}),
+        trainer(
+            *model, *optimizer,
+            [](const everyo::Tensor& logits, const everyo::Tensor& labels) {
+              return everyo::cross_entropy(logits, labels);
+            },
+            config_of(c, loader)) {}
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+
+  Rows rows;
+  std::unique_ptr<everyo::ModuleBase> model;
+  std::unique_ptr<everyo::Optimizer> optimizer;
+  double rate;  // before a schedule has its say
+  everyo::Loader loader;
+  everyo::Trainer trainer;
+};
+
+void announce(const Choices& choices, const Parts& parts, const std::optional<everyo::Checkpoint>& from) {
+  fmt::print("{} on {}: {} parameters, {} samples, {} with learning rate {:g}\n", choices.model, choices.source.data,
+             parts.model->num_parameters(), parts.rows.train.size(), choices.optimizer, parts.rate);
+  fmt::print("effective batch {}\n",
+             everyo::to_string(everyo::effective_batch(parts.loader.options(), choices.accumulate)));
+  if (from) fmt::print("resumed from {} at step {}\n", from->folder.string(), from->step);
+}
+
+/// Trains to the end or to an interrupt, and leaves metrics and checkpoints in `out`, if there is one.
+everyo::TrainResult fit(const Run& run, Parts& parts, RunFolder* out) {
+  everyo::Trainer& trainer = parts.trainer;
   std::optional<std::int64_t> saved_at;
   const auto save = [&](bool is_best) {
-    if (!out) return;
     saved_at = trainer.steps();
     everyo::StateTree state;
     state["run"] = run.settings.to_state();
-    state["trainer"] = trainer.state(loader);
+    state["trainer"] = trainer.state(parts.loader);
     out->save_checkpoint(state, trainer.steps(), is_best);
   };
-  fmt::print("{} on {}: {} parameters, {} samples, {} with learning rate {:g}\n", choices.model, choices.source.data,
-             model->num_parameters(), data.train.size(), choices.optimizer, rate);
-  fmt::print("effective batch {}\n", everyo::to_string(everyo::effective_batch(loader.options(), choices.accumulate)));
-  if (from) fmt::print("resumed from {} at step {}\n", from->folder.string(), from->step);
-
+  everyo::FitOptions options;
+  if (run.choices.validation) options.validation = &parts.rows.validation;
   everyo::TrainResult result;
   {
     Progress progress;
@@ -187,59 +206,88 @@ int train(const Common& common, Run& run) {
     };
     options.epoch_end = [&](const everyo::EpochMetrics& row) {
       if (row.validation) progress.show_validation(row.validation->loss, row.validation->accuracy, row.best);
-      if (!out) return;
+      if (out == nullptr) return;
       out->add_metrics(row);
       // What the run ends with has the best weights, and is no place to go on from.
-      const bool last = row.epoch == choices.epochs ||
+      const bool last = row.epoch == run.choices.epochs ||
                         (trainer.early_stopping() != nullptr && trainer.early_stopping()->should_stop());
       if (row.best || last || out->is_time()) save(row.best);
     };
-    result = trainer.fit(loader, options);
+    result = trainer.fit(parts.loader, options);
   }
-  if (result.stopped) {
-    if (saved_at != trainer.steps()) save(false);  // the end of an epoch may have been saved already, as the best
-    std::fflush(stdout);
-    const std::string how = out ? fmt::format("go on with: everyo train --resume --out {}", choices.out)
-                                : std::string("nothing was saved; --out FOLDER would have");
-    fmt::print(stderr, "everyo: interrupted in epoch {} of {}; {}\n", loader.epoch() + 1, choices.epochs, how);
-    return interrupted;
-  }
-  if (const everyo::EarlyStopping* const early = trainer.early_stopping(); early && early->best_epoch() > 0)
-    fmt::print("{}the validation loss was best in epoch {}, {:.4f}; the model has its weights\n",
-               loader.epoch() < choices.epochs ? "stopped early: " : "", early->best_epoch(), early->best());
+  // The end of an epoch may have been saved already, as the best.
+  if (result.stopped && out != nullptr && saved_at != trainer.steps()) save(false);
+  return result;
+}
 
-  const everyo::Evaluation test = trainer.evaluate(data.test);
+int report_interrupted(const Choices& choices, const Parts& parts) {
+  std::fflush(stdout);
+  const std::string how = choices.out.empty() ? std::string("nothing was saved; --out FOLDER would have")
+                                              : fmt::format("go on with: everyo train --resume --out {}", choices.out);
+  fmt::print(stderr, "everyo: interrupted in epoch {} of {}; {}\n", parts.loader.epoch() + 1, choices.epochs, how);
+  return interrupted;
+}
+
+/// Tests the trained model, saves it in `out`, if there is one, and says what came of it.
+int finish(const Common& common, const Choices& choices, Parts& parts, RunFolder* out, double seconds) {
+  if (const everyo::EarlyStopping* const early = parts.trainer.early_stopping(); early && early->best_epoch() > 0)
+    fmt::print("{}the validation loss was best in epoch {}, {:.4f}; the model has its weights\n",
+               parts.loader.epoch() < choices.epochs ? "stopped early: " : "", early->best_epoch(), early->best());
+  const everyo::Evaluation test = parts.trainer.evaluate(parts.rows.test);
   if (!std::isfinite(test.loss))
     throw everyo::StateError(fmt::format(
         "the trained model's loss on the held-out rows is {}; it was not saved; try a lower learning rate", test.loss));
-  const std::string digest = everyo::digest(model->named_parameters());
-  if (out) {
+  const std::string digest = everyo::digest(parts.model->named_parameters());
+  if (out != nullptr) {
+    const everyo::ModelOptions& sizes = parts.rows.sizes;
     nlohmann::json config{{"everyo_version", EVERYO_VERSION},
                           {"model", {{"name", choices.model}, {"inputs", sizes.inputs}, {"classes", sizes.classes}}},
                           {"epochs", choices.epochs},
                           {"batch", choices.batch},
-                          {"optimizer", {{"name", choices.optimizer}, {"lr", rate}}},
+                          {"optimizer", {{"name", choices.optimizer}, {"lr", parts.rate}}},
                           {"seed", choices.seed},
                           {"isa", everyo::name_of(everyo::isa())},
                           {"digest", digest},
                           {"test_loss", test.loss},
                           {"test_accuracy", test.accuracy}};
     config.update(source_of(choices.source));
-    out->finish(*model, config);
+    out->finish(*parts.model, config);
   }
   fmt::print("held-out accuracy {:.2f} %, loss {:.4f} on {} samples, after {:.2f} s of training\n", 100 * test.accuracy,
-             test.loss, test.samples, result.seconds);
-  if (out)
+             test.loss, test.samples, seconds);
+  if (out != nullptr)
     fmt::print("saved in {}\n", choices.out);
   else
     fmt::print("not saved; --out FOLDER keeps the model\n");
   if (common.json)
     print_json({{"test_accuracy", test.accuracy},
                 {"test_loss", test.loss},
-                {"seconds", result.seconds},
+                {"seconds", seconds},
                 {"out", choices.out.empty() ? nlohmann::json() : nlohmann::json(choices.out)},
                 {"digest", digest}});
   return success;
+}
+
+int train(const Common& common, Run& run) {
+  note_interrupts();
+  const Choices& choices = run.choices;
+  const std::optional<everyo::Checkpoint> from = settle(run);
+  Parts parts(choices);
+  everyo::Loader& loader = parts.loader;
+  if (from) parts.trainer.load(from->state.at("trainer"), loader);
+  if (loader.epoch() + (loader.position() > 0 ? 1 : 0) > choices.epochs)
+    throw UsageError(fmt::format("--epochs {}: the run in {} is in epoch {} already; give more, or leave it out",
+                                 choices.epochs, choices.out, loader.epoch() + 1));
+  std::optional<RunFolder> folder;  // from here on an earlier run's record there is gone
+  if (!choices.out.empty()) {
+    folder.emplace(choices.out, choices.resume, loader.epoch());
+    folder->save_settings(run.settings.to_json());
+  }
+  RunFolder* const out = folder ? &*folder : nullptr;
+  announce(choices, parts, from);
+  const everyo::TrainResult result = fit(run, parts, out);
+  if (result.stopped) return report_interrupted(choices, parts);
+  return finish(common, choices, parts, out, result.seconds);
 }
 
 }  // namespace
