@@ -47,6 +47,8 @@ struct EngineState {
   void* walk = nullptr;     ///< the outermost backward running in this thread
   void* dying = nullptr;    ///< nodes waiting to be destroyed
   bool destroying = false;  ///< a chain is dropped iteratively
+  bool warned_of_autocast = false;
+  float loss_scale = 1;  ///< what the gradients of the backward running are multiplied by: see GradScaler
 };
 
 /// This thread's modes. Trivially copyable: a snapshot is a copy. Set only by the scoped objects below.

@@ -30,7 +30,21 @@ void prepare(Tensor& value, bool full, bool external, const Spec& spec) {
   value = Tensor::empty(spec);
 }
 
+namespace {
+void begin_scale(GradSlot& slot, const Leaf& leaf, float scale) {
+  if (slot.full || std::ranges::any_of(slot.uses, &GradSlot::Use::full))
+    throw StateError(
+        fmt::format("[backward] the gradient of '{}' is multiplied by {}, what comes now by {}; unscale and "
+                    "step, or zero_grad(), before the scale changes",
+                    leaf.name, slot.scale, scale),
+        ErrorKind::gradient);
+  slot.scale = scale;
+}
+}  // namespace
+
 std::pair<Tensor&, bool&> accumulator(GradSlot& slot, const Leaf& leaf, std::uint16_t use) {
+  if (slot.scale != thread_context.engine.loss_scale) [[unlikely]]
+    begin_scale(slot, leaf, thread_context.engine.loss_scale);
   if (leaf.use_paths.size() < 2) return {slot.value, slot.full};
   if (slot.uses.size() != leaf.use_paths.size()) slot.uses.resize(leaf.use_paths.size());
   if (slot.full && (!slot.summed || slot.value.body()->version() != slot.summed_version)) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <unordered_set>
+#include <utility>
 
 #include "autograd/node.h"
 #include "base/thread_context.h"
 #include "everyo/events.h"
+#include "everyo/logging.h"
 #include "tensor/pool_allocator.h"
 
 // Backward walks the graph by falling Lamport clock: a node's clock is greater than its inputs', so whatever adds to
@@ -27,6 +29,7 @@ struct Engine {
     if (!nested_) {
       outermost_ = this;
       state.walk = this;
+      state.loss_scale = 1;
     }
     // A walk inside a walk (recompute) fires no ready hook, and one over hidden parameters cannot know a leaf's last
     // edge: what they touch fires at the end of the outermost walk.
@@ -42,7 +45,9 @@ struct Engine {
     if (now_) let_go(*now_);
     for (const Item& item : heap_) let_go(*item.node);
     for (const Tensor& leaf : watched_) leaf.body()->leaf->pending = 0;
-    if (!nested_) thread_context.engine.walk = nullptr;
+    if (nested_) return;
+    thread_context.engine.walk = nullptr;
+    thread_context.engine.loss_scale = 1;
   }
 
   void run(Node* root, std::uint16_t output, Tensor seed) {
@@ -248,6 +253,8 @@ void Tensor::backward(const BackwardOptions& options) const {
                      ErrorKind::gradient);
   if (is_meta() || (options.seed && options.seed->is_meta()))
     throw StateError("[backward] a meta tensor has no values to differentiate", ErrorKind::gradient);
+  if (thread_context.autocast && !std::exchange(thread_context.engine.warned_of_autocast, true)) [[unlikely]]
+    log(LogLevel::warning, "[backward] runs within autocast, which does not reach it; end the scope after the loss");
   const NoGrad no_grad;
   const Scoped<&Context::meta> with_values(false);
   const Scoped<&Context::autocast> in_saved_dtypes(false);

@@ -116,8 +116,8 @@ class Reader {
       const json shape = std::vector<std::int64_t>(spec.shape.sizes().begin(), spec.shape.sizes().end());
       if (!said.is_object() || !said.contains("shape") || said["shape"] != shape || !said.contains("dtype") ||
           said["dtype"] != name_of(spec.dtype))
-        fail(fmt::format("manifest.json says of '{}' {}, its values are {} {}", shown,
-                         base::printable(said.dump()), name_of(spec.dtype), to_string(spec.shape)));
+        fail(fmt::format("manifest.json says of '{}' {}, its values are {} {}", shown, base::printable(said.dump()),
+                         name_of(spec.dtype), to_string(spec.shape)));
     }
   }
 

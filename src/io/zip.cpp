@@ -24,8 +24,7 @@ constexpr std::uint16_t made_by = 20, day_one = 1 << 5 | 1;  // version 2.0; 198
 template <class T>
 T number_at(std::span<const std::byte> bytes, std::size_t at) {
   T value = 0;
-  for (std::size_t i = sizeof(T); i-- > 0;)
-    value = static_cast<T>(value << 8 | std::to_integer<T>(bytes[at + i]));
+  for (std::size_t i = sizeof(T); i-- > 0;) value = static_cast<T>(value << 8 | std::to_integer<T>(bytes[at + i]));
   return value;
 }
 template <class T>
@@ -38,7 +37,8 @@ std::string_view text(std::span<const std::byte> bytes) {
 }
 
 bool is_plain_path(std::string_view name) {
-  if (name.empty() || name.starts_with('/') || name.find_first_of(std::string_view("\\\0", 2)) != std::string_view::npos)
+  if (name.empty() || name.starts_with('/') ||
+      name.find_first_of(std::string_view("\\\0", 2)) != std::string_view::npos)
     return false;
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());

@@ -5,6 +5,7 @@
 #include "everyo/ops.h"
 #include "kernels/convolution.h"
 #include "kernels/unary.h"
+#include "ops/elementwise.h"
 #include "ops/product.h"
 #include "ops/window.h"
 
@@ -207,12 +208,14 @@ extern const Op *const conv2d_op, *const conv2d_relu_op;
 constinit const Op* const conv2d_op = &op_of<conv2d_record>;
 constinit const Op* const conv2d_relu_op = &op_of<conv2d_relu_record>;
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+namespace {
+// Operands of any dtypes.
+Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   const Conv2dAttrs attrs{options.stride, options.padding, options.dilation, options.groups};
   const bool defined = x.defined() && weight.defined();
   if (defined && x.dtype() != weight.dtype()) [[unlikely]] {
     const DType dtype = promote(x.dtype(), weight.dtype());
-    return conv2d(cast(x, dtype), cast(weight, dtype), bias, options);
+    return conv2d_of(cast(x, dtype), cast(weight, dtype), bias, options);
   }
   if (defined && bias.defined() && bias.dtype() != x.dtype()) [[unlikely]]  // each step promotes
     return activate(add(apply<conv2d_record>(attrs, x, weight), bias), options.activation);
@@ -222,6 +225,13 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return activate(
       bias.defined() ? apply<conv2d_record>(attrs, x, weight, bias) : apply<conv2d_record>(attrs, x, weight),
       options.activation);
+}
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  if (context().autocast) [[unlikely]]
+    return conv2d_of(as_low(x), as_low(weight), as_low(bias), options);
+  return conv2d_of(x, weight, bias, options);
 }
 
 }  // namespace everyo::inline v1

@@ -2,6 +2,7 @@
 
 #include "everyo/ops.h"
 #include "kernels/unary.h"
+#include "ops/elementwise.h"
 #include "ops/product.h"
 
 // linear: activation(x W + b) as one op.
@@ -147,7 +148,9 @@ extern const Op *const linear_op, *const linear_activation_op;
 constinit const Op* const linear_op = &op_of<linear_record>;
 constinit const Op* const linear_activation_op = &op_of<linear_activation_record>;
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
+namespace {
+// Operands of any dtypes.
+Tensor linear_of(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
   const bool same =
       x.defined() && weight.defined() && x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype());
   if (!same && x.defined() && weight.defined()) [[unlikely]] {
@@ -166,6 +169,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
       return activate(z, activation);
     }
   }
+}
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
+  if (context().autocast) [[unlikely]]
+    return linear_of(as_low(x), as_low(weight), as_low(bias), activation);
+  return linear_of(x, weight, bias, activation);
 }
 
 }  // namespace everyo::inline v1

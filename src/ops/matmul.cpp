@@ -4,6 +4,7 @@
 
 #include "everyo/ops.h"
 #include "kernels/reduce.h"
+#include "ops/elementwise.h"
 #include "ops/product.h"
 
 // matmul, as NumPy's: a [.., M, K] b [.., K, N] -> [.., M, N].
@@ -183,6 +184,8 @@ extern const Op* const matmul_op;
 constinit const Op* const matmul_op = &op_of<matmul_record>;
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (context().autocast) [[unlikely]]
+    return apply<matmul_record>({}, as_low(a), as_low(b));
   if (a.defined() && b.defined() && a.dtype() != b.dtype()) [[unlikely]] {
     const DType dtype = promote(a.dtype(), b.dtype());
     return apply<matmul_record>({}, cast(a, dtype), cast(b, dtype));

@@ -170,7 +170,8 @@ TEST_F(Archive, MistakesAreNamed) {
   write(manifest.dump(), npz_of("w.txt", Tensor::zeros({2})));
   EXPECT_THAT(refusal(), HasSubstr("'w.txt' of its arrays is no .npy file"));
   io::ZipWriter pickled;
-  pickled.add("w.npy", bytes_of("\x93NUMPY\1\0\x36\0{'descr': '|O', 'fortran_order': False, 'shape': (2,), }\n"), false);
+  pickled.add("w.npy", bytes_of("\x93NUMPY\1\0\x36\0{'descr': '|O', 'fortran_order': False, 'shape': (2,), }\n"),
+              false);
   write(manifest.dump(), std::move(pickled).finish());
   EXPECT_NE(refusal(), "no error");
   io::ZipWriter alone;

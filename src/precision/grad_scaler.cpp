@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "everyo/op.h"
+#include "everyo/ops.h"
+#include "everyo/precision.h"
+#include "kernels/optimizer.h"
+#include "kernels/unary.h"
+
+namespace everyo::inline v1 {
+namespace {
+
+struct LossScaleAttrs {
+  double scale;
+};
+Attributes describe(const LossScaleAttrs& a) { return {{"scale", a.scale}}; }
+
+// loss [..] -> loss times scale. Its backward comes before that of all it was made of, and tells the walk that what it
+// deposits from here on is scaled.
+constexpr Record<LossScaleAttrs> scale_loss_record{
+    .name = "scale_loss",
+    .policy = CastPolicy::keep32,
+    .infer = [](const Inputs& in, const LossScaleAttrs&) -> Specs { return in[0].spec(); },
+    .forward =
+        [](const Call& c, const LossScaleAttrs& a) {
+          const Tensor &x = c.in[0], &y = c.out[0];
+          kernels::unary_forward(kernels::Unary::scale, x.dtype(), x.bytes(), y.bytes(), x.size(), {a.scale, 0});
+        },
+    .backward =
+        [](Backward& b, const LossScaleAttrs& a) {
+          context().engine.loss_scale = static_cast<float>(a.scale);
+          b.give(0, scale(b.grad(), a.scale));
+        },
+    .cost = [](const Inputs& in, const Specs& out, const LossScaleAttrs&) -> Cost {
+      return {.flops = static_cast<double>(in[0].size()),
+              .bytes = static_cast<double>(in[0].spec().bytes() + out[0].bytes())};
+    },
+    .onnx = no("a scaled loss belongs to training"),
+    .composed = no("a product that also tells the walk")};
+
+bool is_scaled(const Tensor& parameter) {
+  const GradSlot& slot = parameter.body()->leaf->grad;
+  return slot.full && slot.scale != 1;
+}
+
+// A half or a float32 may be as large as its dtype holds; 1 / scale stays an ordinary number.
+bool is_scale(double scale) { return scale >= 1 && scale <= 0x1p126; }
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), scale_(options.init_scale) {
+  const auto require = [](bool holds, const char* name, double value, const char* rule) {
+    if (!holds) throw ValueError(fmt::format("[GradScaler] {} is {}; it must be {}", name, value, rule));
+  };
+  require(is_scale(options.init_scale), "init_scale", options.init_scale, "1 or more, and at most 2^126");
+  require(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor", options.growth_factor,
+          "above 1");
+  require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
+          "between 0 and 1");
+  require(options.growth_interval >= 1, "growth_interval", static_cast<double>(options.growth_interval), "1 or more");
+  require(options.most_skips >= 0, "most_skips", static_cast<double>(options.most_skips), "0 or more");
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const {
+  if (!options_.enabled) return loss;
+  return apply<scale_loss_record>({scale_}, is_half(loss.dtype()) ? cast(loss, float32) : loss);
+}
+
+// Divides what is scaled; whether all is finite, on all ranks.
+bool GradScaler::divide(const Optimizer& optimizer) {
+  for (const Tensor& p : optimizer.parameters()) {
+    if (!is_scaled(p)) continue;
+    GradSlot& slot = p.body()->leaf->grad;
+    kernels::scale_in_place(slot.value.dtype(), slot.value.bytes(), slot.value.size(), 1.0 / slot.scale);
+    slot.value.body()->storage->bump_version();
+    slot.scale = 1;
+  }
+  std::string name = first_nonfinite(optimizer.parameters());
+  double found = name.empty() ? 0 : 1;
+  if (options_.ranks != nullptr) options_.ranks->max({&found, 1});
+  if (found == 0) return true;
+  overflowed_ = std::move(name);
+  return false;
+}
+
+bool GradScaler::unscale(const Optimizer& optimizer) {
+  Progress& progress = progress_[&optimizer];
+  const bool again = progress.stage == Stage::unscaled && std::ranges::any_of(optimizer.parameters(), is_scaled);
+  if (progress.stage != Stage::ready && !again)
+    throw StateError(
+        fmt::format("[GradScaler.unscale] the gradients of {} are {} since the last update(); unscale once a "
+                    "step, and end each with update()",
+                    optimizer.name(), progress.stage == Stage::unscaled ? "unscaled" : "stepped with"));
+  progress.finite = !options_.enabled || divide(optimizer);
+  progress.stage = Stage::unscaled;
+  return progress.finite;
+}
+
+bool GradScaler::step(Optimizer& optimizer) {
+  Progress& progress = progress_[&optimizer];
+  if (progress.stage == Stage::stepped)
+    throw StateError(
+        fmt::format("[GradScaler.step] {} was stepped already since the last update(); call update() once "
+                    "after the steps of all optimizers",
+                    optimizer.name()));
+  if (progress.stage == Stage::ready || std::ranges::any_of(optimizer.parameters(), is_scaled)) unscale(optimizer);
+  if (progress.finite) optimizer.step();
+  ++(progress.finite ? applied_ : skipped_);
+  progress.stage = Stage::stepped;
+  return progress.finite;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled || progress_.empty()) return progress_.clear();
+  const bool finite = std::ranges::all_of(progress_, [](const auto& entry) { return entry.second.finite; });
+  if (!finite) {
+    good_ = 0;
+    ++skips_in_a_row_;
+    return end_update(std::max(1.0, scale_ * options_.backoff_factor));
+  }
+  skips_in_a_row_ = 0;
+  if (++good_ < options_.growth_interval) return end_update(scale_);
+  good_ = 0;
+  const double grown = scale_ * options_.growth_factor;
+  end_update(is_scale(grown) ? grown : scale_);
+}
+
+void GradScaler::update(double scale) {
+  if (!is_scale(scale))
+    throw ValueError(fmt::format("[GradScaler.update] the scale {} must be 1 or more, and at most 2^126", scale));
+  good_ = 0;
+  progress_.clear();
+  scale_ = scale;
+}
+
+void GradScaler::end_update(double scale) {
+  progress_.clear();
+  scale_ = scale;
+  if (options_.most_skips == 0 || skips_in_a_row_ < options_.most_skips) return;
+  throw StateError(fmt::format(
+      "[GradScaler] {} steps in a row were left out, the last at step {} with a scale of {}: the gradient of '{}' is "
+      "not "
+      "finite; look at its loss and inputs, lower the learning rate, or train in bfloat16 or float32",
+      skips_in_a_row_, applied_ + skipped_, scale_, overflowed_.empty() ? "(on another rank)" : overflowed_));
+}
+
+StateTree GradScaler::state() const {
+  StateTree tree;
+  tree["scale"] = scale_;
+  tree["good_steps"] = good_;
+  tree["applied_steps"] = applied_;
+  tree["skipped_steps"] = skipped_;
+  tree["skips_in_a_row"] = skips_in_a_row_;
+  return tree;
+}
+
+void GradScaler::load(const StateTree& state) {
+  const auto count = [&](const char* name) {
+    const auto value = state.get<std::int64_t>(name);
+    if (value < 0) throw StateError(fmt::format("[GradScaler] the state's {} is {}; it counts from 0", name, value));
+    return value;
+  };
+  const double scale = state.get<double>("scale");
+  if (!is_scale(scale)) throw StateError(fmt::format("[GradScaler] the state's scale is {}; it is 1 or more", scale));
+  const std::int64_t good = count("good_steps"), applied = count("applied_steps"), skipped = count("skipped_steps"),
+                     in_a_row = count("skips_in_a_row");
+  scale_ = scale;
+  good_ = good;
+  applied_ = applied;
+  skipped_ = skipped;
+  skips_in_a_row_ = in_a_row;
+  progress_.clear();
+}
+
+}  // namespace everyo::inline v1
