@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "everyo/communicator.h"
@@ -73,6 +75,10 @@ class EVERYO_API GradScaler : public Stateful {
   /// Unscales what is not, then steps unless a gradient is infinite or NaN on any rank; whether it did. Throws
   /// StateError for a second step before update().
   bool step(Optimizer& optimizer);
+  /// The two for an optimizer of another kind: its parameters, what tells it from others, and its name. begin_step says
+  /// whether it shall step now.
+  bool unscale(std::span<const Tensor> parameters, const void* optimizer, std::string_view name);
+  bool begin_step(std::span<const Tensor> parameters, const void* optimizer, std::string_view name);
   /// Adapts the scale to what step() or unscale() found, and makes all optimizers ready. Throws StateError after
   /// most_skips skipped steps in a row; it names the first parameter that overflowed.
   void update();
@@ -98,14 +104,14 @@ class EVERYO_API GradScaler : public Stateful {
     Stage stage = Stage::ready;
     bool finite = true;
   };
-  bool divide(const Optimizer& optimizer);
+  bool divide(std::span<const Tensor> parameters);
   void end_update(double scale);
 
   GradScalerOptions options_;
   double scale_;
   std::int64_t good_ = 0, applied_ = 0, skipped_ = 0, skips_in_a_row_ = 0;
   std::string overflowed_;
-  std::unordered_map<const Optimizer*, Progress> progress_;  // since the last update
+  std::unordered_map<const void*, Progress> progress_;  // since the last update
 };
 
 }  // namespace everyo::inline v1

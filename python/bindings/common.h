@@ -155,6 +155,7 @@ void bind_optim(nb::module_& m);
 void bind_nn(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_data(nb::module_& m);
+void bind_precision(nb::module_& m);
 void bind_profile(nb::module_& m);
 void bind_verify(nb::module_& m);
 

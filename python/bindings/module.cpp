@@ -20,6 +20,7 @@ NB_MODULE(_core, m) {
   bind_state(m);
   bind_train(m);
   bind_data(m);
+  bind_precision(m);
   bind_profile(m);
   bind_verify(m);
 }

@@ -84,6 +84,7 @@ from everyo._core import (
     zeros_like,
 )
 from everyo import core, data, datasets, nn, optim, serialization, training
+from everyo.core.autocast import GradScaler, autocast, autocast_dtype, is_autocast_enabled
 from everyo.core.autograd import enable_grad, no_grad, set_grad_enabled
 from everyo.core.device import Device, device
 from everyo.core.dtype import DTYPES, dtype_name
@@ -113,6 +114,7 @@ __all__ = [
     "EveryOGradientError",
     "EveryOSerializationError",
     "EveryOShapeError",
+    "GradScaler",
     "Tensor",
     "__version__",
     "abs",
@@ -120,6 +122,8 @@ __all__ = [
     "add",
     "arange",
     "as_tensor",
+    "autocast",
+    "autocast_dtype",
     "avg_pool2d",
     "broadcast_to",
     "clip",
@@ -144,6 +148,7 @@ __all__ = [
     "global_avg_pool2d",
     "greater",
     "greater_equal",
+    "is_autocast_enabled",
     "is_tensor",
     "less",
     "less_equal",

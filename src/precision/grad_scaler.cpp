@@ -69,15 +69,15 @@ Tensor GradScaler::scale(const Tensor& loss) const {
 }
 
 // Divides what is scaled; whether all is finite, on all ranks.
-bool GradScaler::divide(const Optimizer& optimizer) {
-  for (const Tensor& p : optimizer.parameters()) {
+bool GradScaler::divide(std::span<const Tensor> parameters) {
+  for (const Tensor& p : parameters) {
     if (!is_scaled(p)) continue;
     GradSlot& slot = p.body()->leaf->grad;
     kernels::scale_in_place(slot.value.dtype(), slot.value.bytes(), slot.value.size(), 1.0 / slot.scale);
     slot.value.body()->storage->bump_version();
     slot.scale = 1;
   }
-  std::string name = first_nonfinite(optimizer.parameters());
+  std::string name = first_nonfinite(parameters);
   double found = name.empty() ? 0 : 1;
   if (options_.ranks != nullptr) options_.ranks->max({&found, 1});
   if (found == 0) return true;
@@ -85,31 +85,41 @@ bool GradScaler::divide(const Optimizer& optimizer) {
   return false;
 }
 
-bool GradScaler::unscale(const Optimizer& optimizer) {
-  Progress& progress = progress_[&optimizer];
-  const bool again = progress.stage == Stage::unscaled && std::ranges::any_of(optimizer.parameters(), is_scaled);
+bool GradScaler::unscale(std::span<const Tensor> parameters, const void* optimizer, std::string_view name) {
+  Progress& progress = progress_[optimizer];
+  const bool again = progress.stage == Stage::unscaled && std::ranges::any_of(parameters, is_scaled);
   if (progress.stage != Stage::ready && !again)
     throw StateError(
         fmt::format("[GradScaler.unscale] the gradients of {} are {} since the last update(); unscale once a "
                     "step, and end each with update()",
-                    optimizer.name(), progress.stage == Stage::unscaled ? "unscaled" : "stepped with"));
-  progress.finite = !options_.enabled || divide(optimizer);
+                    name, progress.stage == Stage::unscaled ? "unscaled" : "stepped with"));
+  progress.finite = !options_.enabled || divide(parameters);
   progress.stage = Stage::unscaled;
   return progress.finite;
 }
 
-bool GradScaler::step(Optimizer& optimizer) {
-  Progress& progress = progress_[&optimizer];
+bool GradScaler::begin_step(std::span<const Tensor> parameters, const void* optimizer, std::string_view name) {
+  Progress& progress = progress_[optimizer];
   if (progress.stage == Stage::stepped)
     throw StateError(
         fmt::format("[GradScaler.step] {} was stepped already since the last update(); call update() once "
                     "after the steps of all optimizers",
-                    optimizer.name()));
-  if (progress.stage == Stage::ready || std::ranges::any_of(optimizer.parameters(), is_scaled)) unscale(optimizer);
-  if (progress.finite) optimizer.step();
+                    name));
+  if (progress.stage == Stage::ready || std::ranges::any_of(parameters, is_scaled))
+    unscale(parameters, optimizer, name);
   ++(progress.finite ? applied_ : skipped_);
   progress.stage = Stage::stepped;
   return progress.finite;
+}
+
+bool GradScaler::unscale(const Optimizer& optimizer) {
+  return unscale(optimizer.parameters(), &optimizer, optimizer.name());
+}
+
+bool GradScaler::step(Optimizer& optimizer) {
+  const bool finite = begin_step(optimizer.parameters(), &optimizer, optimizer.name());
+  if (finite) optimizer.step();
+  return finite;
 }
 
 void GradScaler::update() {

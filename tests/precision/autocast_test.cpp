@@ -113,7 +113,7 @@ TEST(Autocast, NestsAndIsOfItsThread) {  // P7
 
 // A14, P8: the region holds forward, backward and the step; gradients and weights are those of a region that ends in
 // time.
-TEST(A14, BackwardAndStepWithinTheRegionAreRight) {
+TEST(Autocast, A14_BackwardAndStepWithinTheRegionAreRight) {
   const auto train = [](bool inside) {
     Sequential net(Linear(4, 8, {.seed = 0}), Tanh(), Linear(8, 1, {.seed = 1}));
     Adam optimizer(net.parameters(), {.lr = 0.01});
@@ -135,7 +135,7 @@ TEST(A14, BackwardAndStepWithinTheRegionAreRight) {
 }
 
 // A15: float16 logits whose sum leaves float16's range.
-TEST(A15, LossesOfHalvesAreSummedInFloat32) {
+TEST(Autocast, A15_LossesOfHalvesAreSummedInFloat32) {
   const Tensor x = Tensor::full({1, 4}, 30000, float16);
   const Autocast low(float16);
   EXPECT_EQ(sum(x).item(), 120000);

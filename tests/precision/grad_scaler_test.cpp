@@ -166,7 +166,7 @@ TEST(GradScaler, UnscalesATiedWeightOnce) {
 }
 
 // A01: a weight whose gradient is always infinite, for 170 steps.
-TEST(A01, TheScaleStopsAtOne) {
+TEST(GradScaler, A01_TheScaleStopsAtOne) {
   Line line;
   GradScaler scaler({.most_skips = 0});
   for (int step = 0; step < 170; ++step) {
@@ -181,7 +181,7 @@ TEST(A01, TheScaleStopsAtOne) {
 }
 
 // A02: after as many skips in a row as were allowed, the error has the parameter's name.
-TEST(A02, SkipsWithoutEndNameTheParameter) {
+TEST(GradScaler, A02_SkipsWithoutEndNameTheParameter) {
   Sequential net(Linear(2, 2), Linear(2, 1));
   SGD optimizer(net.parameters(), {.lr = 0.1});
   GradScaler scaler({.most_skips = 3});
@@ -200,7 +200,7 @@ TEST(A02, SkipsWithoutEndNameTheParameter) {
   EXPECT_THAT(message, HasSubstr("step 3"));
 }
 
-TEST(A02, TenThousandStepsEndInTheNamedError) {
+TEST(GradScaler, A02_TenThousandStepsEndInTheNamedError) {
   Line line;
   GradScaler scaler;
   int steps = 0;
@@ -218,7 +218,7 @@ TEST(A02, TenThousandStepsEndInTheNamedError) {
 }
 
 // A03: step says that it was left out, and counts nothing.
-TEST(A03, ASkippedStepCountsNowhere) {
+TEST(GradScaler, A03_ASkippedStepCountsNowhere) {
   Line line;
   Adam optimizer(std::vector<Tensor>{line.w}, {.lr = 0.5});
   GradScaler scaler;
@@ -230,7 +230,7 @@ TEST(A03, ASkippedStepCountsNowhere) {
 }
 
 // A04: clipping scaled gradients is refused; after unscale the update is float32's.
-TEST(A04, ClippingComesAfterUnscale) {
+TEST(GradScaler, A04_ClippingComesAfterUnscale) {
   const auto update = [](bool scaled) {
     Line line;
     GradScaler scaler({.enabled = scaled});
@@ -248,7 +248,7 @@ TEST(A04, ClippingComesAfterUnscale) {
 }
 
 // A07: one of two optimizers got no gradient.
-TEST(A07, AnOptimizerWithoutGradientsStepsAsANoOp) {
+TEST(GradScaler, A07_AnOptimizerWithoutGradientsStepsAsANoOp) {
   Line used, unused;
   GradScaler scaler({.init_scale = 4, .growth_interval = 1});
   scaler.backward(used.loss(1));
@@ -260,7 +260,7 @@ TEST(A07, AnOptimizerWithoutGradientsStepsAsANoOp) {
   EXPECT_EQ(scaler.scale(), 8);
 }
 
-TEST(A07, OneOverflowLowersTheScaleOfAllAndStopsItsOwnStepOnly) {
+TEST(GradScaler, A07_OneOverflowLowersTheScaleOfAllAndStopsItsOwnStepOnly) {
   Line fine, bad;
   GradScaler scaler({.init_scale = 4});
   scaler.backward(fine.loss(1));
@@ -272,7 +272,7 @@ TEST(A07, OneOverflowLowersTheScaleOfAllAndStopsItsOwnStepOnly) {
 }
 
 // A08: unscaled, not stepped, and the next iteration begins without update().
-TEST(A08, ANewIterationUnscalesAgain) {
+TEST(GradScaler, A08_ANewIterationUnscalesAgain) {
   Line line;
   GradScaler scaler({.init_scale = 4});
   scaler.backward(line.loss(1));
@@ -285,7 +285,7 @@ TEST(A08, ANewIterationUnscalesAgain) {
 }
 
 // A13: scale and counts are part of the state.
-TEST(A13, AResumedScalerGoesOnAsOneThatNeverStopped) {
+TEST(GradScaler, A13_AResumedScalerGoesOnAsOneThatNeverStopped) {
   const auto run = [](int stop) {
     Line line;
     auto scaler = std::make_unique<GradScaler>(GradScalerOptions{.init_scale = 64, .growth_interval = 3});

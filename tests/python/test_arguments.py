@@ -119,6 +119,9 @@ def right_calls(tmp_path):
         eo.clip_grad_norm: {"parameters": MODEL.parameters(), "max_norm": 1.0},
         eo.clip_grad_value: {"parameters": MODEL.parameters(), "limit": 1.0},
         eo.first_nonfinite: {"parameters": MODEL.parameters()},
+        eo.GradScaler: {"init_scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2, "most_skips": 1},
+        eo.GradScaler().load_state_dict: {"state": eo.GradScaler().state_dict()},
+        eo.autocast: {"dtype": "float16"},
         eo.step_schedule: {"step_size": 1, "gamma": 0.5},
         eo.cosine_schedule: {"steps": 10, "minimum": 0.0},
         eo.warm_up: {"steps": 10, "after": eo.constant_schedule()},
@@ -219,6 +222,7 @@ OTHERS = """
 zeros ones rand randn train_test_split shuffle_arrays Sequential no_grad enable_grad set_grad_enabled is_tensor register_module
 ReLU Sigmoid Tanh GELU SiLU GlobalAvgPool2D Module Loss LoadReport Dataset Callback History Schedule constant_schedule
 Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets nn optim serialization training initialization StandardScaler
+autocast_dtype is_autocast_enabled
 """.split()
 
 

@@ -1,0 +1,167 @@
+"""Autocast and the scaler of losses."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import everyo as eo
+from everyo.core import autocast as module
+
+
+def product_dtype():
+    x = eo.ones(2, 2)
+    return (x @ x).dtype
+
+
+def test_autocast_is_a_scope_and_a_decorator():
+    assert not eo.is_autocast_enabled() and product_dtype() == "float32"
+    low = eo.autocast()
+    with low:
+        assert eo.is_autocast_enabled() and product_dtype() == "float16" and eo.autocast_dtype() == np.float16
+        with eo.autocast(dtype="bfloat16"):
+            assert product_dtype() == "bfloat16" and eo.autocast_dtype() == "bfloat16"
+            with eo.autocast(False), low:
+                assert product_dtype() == "float16"
+        with eo.autocast(enabled=False):
+            assert product_dtype() == "float32"
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(product_dtype()))
+        thread.start()
+        thread.join()
+        assert seen == ["float32"]
+    with pytest.raises(ZeroDivisionError), low:
+        raise ZeroDivisionError
+    assert product_dtype() == "float32"
+
+    @eo.autocast(dtype=np.float16)
+    def inside(depth):
+        return inside(depth - 1) if depth else product_dtype()
+
+    assert inside(3) == "float16" and inside.__name__ == "inside" and not eo.is_autocast_enabled()
+    assert module.AUTOCAST_OPS == {"matmul", "conv2d"}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bool"])
+def test_autocast_needs_a_floating_half(dtype):
+    with pytest.raises(eo.EveryOError, match="floating"):
+        eo.autocast(dtype=dtype)
+
+
+def test_weights_and_their_gradients_stay_float32():
+    net = eo.nn.Sequential(eo.nn.Linear(8, 4), eo.nn.ReLU(), eo.nn.Linear(4, 1))
+    with eo.autocast():
+        y = net(eo.ones(3, 8))
+        loss = eo.mean(y)
+    assert (y.dtype, loss.dtype) == ("float16", "float32")
+    loss.backward()
+    assert all(p.dtype == "float32" and p.grad.dtype == np.float32 for p in net.parameters())
+
+
+def line(slope):
+    w = eo.Tensor([1.0, 1.0], requires_grad=True)
+    return w, eo.optim.SGD([w], lr=0.5), lambda: (w * slope).sum()
+
+
+def test_a_scaled_step_is_the_plain_one():
+    w, optimizer, loss = line(1.0)
+    scaler = eo.GradScaler(2.0**10, growth_interval=1)
+    scaler.backward(loss())
+    with pytest.raises(eo.EveryOError, match="unscale"):
+        eo.optim.clip_grad_norm([w], 1.0)
+    with pytest.raises(eo.EveryOError, match="unscale"):
+        optimizer.step()
+    assert scaler.unscale_(optimizer)
+    assert w.grad.tolist() == [1, 1]
+    with pytest.raises(eo.EveryOError, match="update"):
+        scaler.unscale_(optimizer)
+    assert scaler.step(optimizer) and w.tolist() == [0.5, 0.5]
+    with pytest.raises(eo.EveryOError, match="update"):
+        scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2**11 and (scaler.applied_steps, scaler.skipped_steps) == (1, 0)
+    scaler.update(4)
+    assert scaler.get_scale() == 4
+
+
+def test_a_step_that_overflows_is_left_out():
+    w, optimizer, loss = line(float("inf"))
+    w.name = "w"
+    scaler = eo.GradScaler(8, most_skips=4)
+    for scale in (4, 2, 1):
+        optimizer.zero_grad()
+        scaler.backward(loss())
+        assert not scaler.step(optimizer) and w.tolist() == [1, 1]
+        scaler.update()
+        assert scaler.get_scale() == scale
+    optimizer.zero_grad()
+    scaler.backward(loss())
+    assert not scaler.step(optimizer)
+    with pytest.raises(eo.EveryOError, match="4 steps in a row"):
+        scaler.update()
+    assert scaler.get_scale() == 1 and scaler.skipped_steps == 4 and optimizer.step_count == 0
+
+
+def test_a_disabled_scaler_does_nothing():
+    w, optimizer, loss = line(1.0)
+    scaler = eo.GradScaler(enabled=False)
+    value = loss()
+    assert scaler.scale(value) is value and scaler.get_scale() == 1.0
+    scaler.backward(value)
+    assert scaler.step(optimizer) and w.tolist() == [0.5, 0.5]
+    scaler.update()
+
+
+def test_an_optimizer_of_ones_own_is_scaled_too():
+    class Mine(eo.optim.Optimizer):
+        def step(self):
+            for parameter in self.parameters:
+                parameter.data[:] -= parameter.grad
+            self.step_count += 1
+
+    w, _, loss = line(0.25)
+    optimizer = Mine([w], lr=1.0)
+    scaler = eo.GradScaler()
+    scaler.backward(loss())
+    assert scaler.step(optimizer) and w.tolist() == [0.75, 0.75]
+
+
+def test_state_goes_round_and_wrong_ones_are_refused():
+    _, optimizer, loss = line(1.0)
+    scaler = eo.GradScaler(16, growth_interval=3)
+    for _ in range(4):
+        optimizer.zero_grad()
+        scaler.backward(loss())
+        scaler.step(optimizer)
+        scaler.update()
+    state = scaler.state_dict()
+    assert state == {"scale": 32.0, "good_steps": 1, "skipped_steps": 0, "applied_steps": 4, "skips_in_a_row": 0}
+    again = eo.GradScaler()
+    again.load_state_dict(state)
+    assert again.state_dict() == state
+    again.load_state_dict({"scale": 2.0, "good_steps": 1, "skipped_steps": 3, "applied_steps": 4})  # the earlier library's
+    assert again.skipped_steps == 3
+    for wrong in ({}, {"scale": 0.0}, {"scale": "a"}, {"scale": 2.0, "good_steps": -1}, {"scale": 2.0, "good_steps": "a"}):
+        with pytest.raises(eo.EveryOError):
+            again.load_state_dict(wrong)
+    assert again.get_scale() == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"init_scale": 0.0}, {"init_scale": float("nan")}, {"growth_factor": 1.0}, {"backoff_factor": 1.0}, {"growth_interval": 0}],
+)
+def test_arguments_out_of_range(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        eo.GradScaler(**wrong)
+
+
+def test_arguments_of_wrong_kinds():
+    with pytest.raises(TypeError, match="init_scale"):
+        eo.GradScaler("a")
+    with pytest.raises(TypeError, match="Tensor"):
+        eo.GradScaler().scale(1.0)
+    with pytest.raises(TypeError, match="optimizer"):
+        eo.GradScaler().step(3)
+    with pytest.raises(TypeError, match="dict"):
+        eo.GradScaler().load_state_dict(3)
