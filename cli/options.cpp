@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <numeric>
+#include <utility>
 
 #include "cli/command.h"
 #include "everyo/error.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstring>
+#include <variant>
 
 #include "common.h"
 
@@ -91,10 +91,11 @@ std::string operation(const PyNode& self) {
   Node& node = self.get();
   const std::string_view name = node.op->name;
   if (name == "scale") {
-    double of[2];  // factor, offset
-    std::memcpy(of, node.attrs(), sizeof of);
-    if (of[1] == 0 && of[0] != 1) return "multiply";
-    return of[0] == -1 || of[1] < 0 ? "subtract" : "add";
+    double factor = 1, offset = 0;
+    for (const Attribute& attribute : node.op->describe(node.attrs()))
+      (attribute.name == "factor" ? factor : offset) = std::get<double>(attribute.value);
+    if (offset == 0 && factor != 1) return "multiply";
+    return factor == -1 || offset < 0 ? "subtract" : "add";
   }
   constexpr std::array<std::array<std::string_view, 2>, 4> renamed{
       {{"reciprocal", "divide"},

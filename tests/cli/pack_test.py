@@ -4,11 +4,11 @@ import json
 import os
 import pathlib
 import struct
-import subprocess
 import tempfile
 import unittest
 
-COMMAND = os.environ.get("EVERYO_COMMAND", str(pathlib.Path(__file__).parents[2] / "build" / "everyo"))
+from command import run
+
 DIGITS = pathlib.Path(os.environ.get("EVERYO_SOURCE_DIR", pathlib.Path(__file__).parents[2])) / "data" / "digits.csv"
 
 
@@ -29,7 +29,7 @@ class Pack(unittest.TestCase):
         return str(path)
 
     def pack(self, *arguments):
-        return subprocess.run([COMMAND, "pack", *arguments], capture_output=True, text=True, timeout=300, check=False)
+        return run("pack", *arguments)
 
     def test_a_table(self):
         out = self.file("out.pack")
