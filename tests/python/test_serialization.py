@@ -98,14 +98,14 @@ def test_an_archive_of_the_earlier_library_is_read(tmp_path):
         ({"parameters": {"weight": {"shape": [3, 2], "dtype": "float32"}}}, "not a valid"),
     ],
 )  # fmt: skip
-def test_a_mistaken_archive_is_refused(tmp_path, changes, words):
+def test_Y16_AMistakenArchiveIsRefused(tmp_path, changes, words):
     arrays = {"weight": WEIGHT, "bias": np.ones(3, np.float32)}
     path = earlier_archive(tmp_path / "old.evo", arrays, **changes)
     with pytest.raises(eo.EveryOSerializationError, match=words):
         eo.load(path)
 
 
-def test_a_file_that_is_no_archive_is_refused(tmp_path):
+def test_Y16_AFileThatIsNoArchiveIsRefused(tmp_path):
     path = tmp_path / "model.evo"
     with pytest.raises(eo.EveryOSerializationError, match="not found"):
         eo.load(path)
@@ -119,6 +119,17 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path):
         archive.writestr("parameters.npz", pickled.getvalue())
     with pytest.raises(eo.EveryOSerializationError, match="not a valid.*O"):
         eo.load(path)
+
+
+def test_Y16_AnArchiveCutAnywhereIsRefused(tmp_path):
+    whole = tmp_path / "whole.evo"
+    eo.save(eo.nn.Linear(2, 1), whole)
+    content = whole.read_bytes()
+    path = tmp_path / "cut.evo"
+    for end in range(0, len(content), 7):
+        path.write_bytes(content[:end])
+        with pytest.raises(eo.EveryOSerializationError, match="not a valid"):
+            eo.load(path)
 
 
 def test_what_cannot_be_saved_is_refused_and_the_old_file_stays(tmp_path):

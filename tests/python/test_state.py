@@ -130,6 +130,16 @@ def test_a_replaced_parameter_keeps_its_place():
     assert list(layer.state_dict()) == ["weight", "bias"]
 
 
+def test_a_parameter_is_not_replaced_by_something_else():
+    layer = nn.Linear(2, 2)
+    for value in (np.ones((2, 2), np.float32), layer.weight + 1, 3):
+        with pytest.raises(TypeError, match="weight is a parameter"):
+            layer.weight = value
+    assert list(layer.state_dict()) == ["weight", "bias"]
+    layer.bias = None
+    assert list(layer.state_dict()) == ["weight"]
+
+
 def test_tied_buffers_load_under_any_name():
     net = nn.Sequential(nn.BatchNorm1D(2, affine=False))
     net.append(net[0])

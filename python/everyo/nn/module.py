@@ -93,6 +93,11 @@ class Module:
                         each.__dict__["_name"] = f"{name}.{i}"
                 self._lists[name] = value
             else:
+                if name in self._parameters and value is not None:
+                    raise TypeError(
+                        f"[Module] {type(self).__name__}.{name} is a parameter, a {type(value).__name__} is none; write into "
+                        f"{name}.data, or assign a Parameter (None takes it away)"
+                    )
                 self._forget(name)
         object.__setattr__(self, name, value)
 
