@@ -111,13 +111,13 @@ Samples cross_entropy(const char* op, std::int64_t classes) {
                              eo::cross_entropy(logits(), eo::Tensor::from<std::int64_t>({0, classes}));
                            },
                        .text = {"cross_entropy", "row 1", "out of range", std::to_string(classes)},
-                       .kind = eo::ErrorKind::value},
+                       .kind = eo::ErrorKind::shape},
                       {.run =
                            [=] {
                              eo::cross_entropy(logits(), eo::Tensor::from<std::int64_t>({-1, 0}));
                            },
                        .text = {"cross_entropy", "label -1", "row 0"},
-                       .kind = eo::ErrorKind::value},
+                       .kind = eo::ErrorKind::shape},
                       {.run =
                            [=] {
                              eo::cross_entropy(logits(), eo::Tensor::from<std::int64_t>({0, 1, 0}));
