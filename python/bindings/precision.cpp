@@ -55,8 +55,16 @@ void bind_precision(nb::module_& m) {
             new (self) AutocastMode{on, half, {}};
           },
           "on"_a, "dtype"_a, nb::sig("def __init__(self, on: bool, dtype: DTypeLike) -> None"))
-      .def("enter", &AutocastMode::enter, "Begins.")
-      .def("leave", &AutocastMode::leave, "Ends, as before.");
+      .def(
+          "__enter__",
+          [](nb::handle self) {
+            nb::inst_ptr<AutocastMode>(self)->enter();
+            return nb::borrow(self);
+          },
+          nb::sig("def __enter__(self) -> AutocastMode"))
+      .def(
+          "__exit__", [](AutocastMode& self, const nb::args&) { self.leave(); },
+          nb::sig("def __exit__(self, *exception: object) -> None"));
   m.def(
       "is_autocast_enabled", [] { return context().autocast; }, "Do products of this thread compute in a half?");
   m.def(

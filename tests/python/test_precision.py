@@ -42,6 +42,39 @@ def test_autocast_is_a_scope_and_a_decorator():
     assert module.AUTOCAST_OPS == {"matmul", "conv2d"}
 
 
+def test_a_decorated_generator_keeps_autocast_while_it_runs():
+    @eo.autocast()
+    def twice():
+        yield product_dtype()
+        yield product_dtype()
+
+    running = twice()
+    assert next(running) == "float16" and product_dtype() == "float32" and next(running) == "float16"
+
+
+def test_threads_may_call_one_decorated_function():
+    meet = threading.Barrier(2, timeout=60)
+
+    @eo.autocast()
+    def inside():
+        meet.wait()  # both are inside
+        return product_dtype()
+
+    def call(seen, outside):
+        with eo.autocast(dtype=outside):
+            seen.append(inside())
+            meet.wait()
+            seen.append(product_dtype())
+
+    seen = {dtype: [] for dtype in ("bfloat16", "float16")}
+    threads = [threading.Thread(target=call, args=(values, dtype)) for dtype, values in seen.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {"bfloat16": ["float16", "bfloat16"], "float16": ["float16", "float16"]}
+
+
 @pytest.mark.parametrize("dtype", ["int64", "float32", "bool"])
 def test_autocast_needs_a_floating_half(dtype):
     with pytest.raises(eo.EveryOError, match="floating"):

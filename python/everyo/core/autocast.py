@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from .. import _core
 from .._core import Tensor, is_autocast_enabled
 from .checks import real, whole
 from .dtype import resolve_dtype
+from .scope import Scope
 
 __all__ = ["AUTOCAST_OPS", "GradScaler", "autocast", "autocast_dtype", "is_autocast_enabled"]
 
 #: The ops whose operands autocast turns into halves. Linear is a matmul, and its bias goes with it.
 AUTOCAST_OPS = frozenset({"matmul", "conv2d"})
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def autocast_dtype() -> Any:
@@ -26,7 +23,7 @@ def autocast_dtype() -> Any:
     return name if name == "bfloat16" else resolve_dtype(name)
 
 
-class autocast:
+class autocast(Scope):
     """Products of this thread in a half, while inside: a context manager, which may be entered again, and a decorator.
 
     Each operand is cast by a node of the graph, so weights and their gradients stay float32. `enabled=False` is an island
@@ -34,27 +31,7 @@ class autocast:
     """
 
     def __init__(self, enabled: bool = True, *, dtype: Any = "float16") -> None:
-        self._mode = _core.AutocastMode(bool(enabled), dtype)
-
-    def __enter__(self) -> "autocast":
-        self._mode.enter()
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._mode.leave()
-
-    def __call__(self, function: _F) -> _F:
-        @functools.wraps(function)
-        def inside(*arguments: Any, **options: Any) -> Any:
-            with self:
-                return function(*arguments, **options)
-
-        return inside  # type: ignore[return-value]
+        super().__init__(functools.partial(_core.AutocastMode, bool(enabled), dtype))
 
 
 class GradScaler:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Generator
-from types import TracebackType
-from typing import Any, Optional, TypeVar, Union
+from typing import Any, Union
 
 from .. import _core
 from .._core import Node, Tensor, is_grad_enabled
+from .scope import Scope
 
 __all__ = [
     "Node",
@@ -22,68 +20,12 @@ __all__ = [
     "unbroadcast",
 ]
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-class _GradScope:
-    """Recording on or off: a context manager, and a decorator. Of this thread."""
+class _GradScope(Scope):
+    """Recording on or off."""
 
     def __init__(self, mode: bool) -> None:
-        self._mode = mode
-        self._scope = _core.GradMode(mode)
-
-    def __enter__(self) -> "_GradScope":
-        self._scope.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._scope.__exit__(kind, error, trace)
-
-    def __call__(self, function: _F) -> _F:
-        mode = self._mode
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(
-                f"[{type(self).__name__}] {function.__name__} is async, and its thread runs others while it waits; "
-                "use a with-block between the awaits"
-            )
-        if inspect.isgeneratorfunction(function):
-
-            @functools.wraps(function)
-            def running(*arguments: Any, **options: Any) -> Any:
-                return _run_in_mode(mode, function(*arguments, **options))
-
-            return running  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def inside(*arguments: Any, **options: Any) -> Any:
-            with _core.GradMode(mode):
-                return function(*arguments, **options)
-
-        return inside  # type: ignore[return-value]
-
-
-def _run_in_mode(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """A generator's values, with the mode set while it runs and not between."""
-    resume: Callable[[], Any] = functools.partial(next, generator)
-    try:
-        while True:
-            with _core.GradMode(mode):
-                value = resume()
-            try:
-                resume = functools.partial(generator.send, (yield value))
-            except GeneratorExit:
-                with _core.GradMode(mode):
-                    generator.close()
-                raise
-            except BaseException as error:
-                resume = functools.partial(generator.throw, error)
-    except StopIteration as end:
-        return end.value
+        super().__init__(functools.partial(_core.GradMode, mode))
 
 
 class no_grad(_GradScope):
