@@ -123,10 +123,7 @@ int evaluate(const Common& common, const Choices& choices) {
   const auto model = load_model(choices.checkpoint, config, all.features.shape()[1], classes_of(all));
   const std::int64_t classes = config.classes;
   const everyo::ArrayDataset rows = of_the_run ? split_rows(source, all).test : all;
-  const auto [loss, accuracy, samples] = everyo::evaluate(
-      *model,
-      [](const everyo::Tensor& logits, const everyo::Tensor& labels) { return everyo::cross_entropy(logits, labels); },
-      rows);
+  const auto [loss, accuracy, samples] = everyo::evaluate(*model, everyo::CrossEntropyLoss(), rows);
   const everyo::Tensor matrix =
       everyo::confusion_matrix(everyo::predict_classes(*model, rows), rows.targets, classes);  // [K, K]
   std::vector<std::vector<std::int64_t>> confusion;

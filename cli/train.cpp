@@ -71,7 +71,7 @@ struct Run {
     settings.add("patience", &c.patience, "stop after more epochs than this without a better validation loss", free)
         ->check(whole_number(0, many));
     settings.add("workers", &c.workers, "threads that make batches ahead; 0: each when it is needed", free)
-        ->check(whole_number(0, 256))
+        ->check(whole_number(0, everyo::most_loader_workers))
         ->capture_default_str();
     settings.add("seed", &c.seed, "of weights, order of samples, and dropout")
         ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
@@ -159,12 +159,7 @@ struct Parts {
                             .shuffle = true,
                             .seed = static_cast<std::uint64_t>(c.seed),
                             .workers = static_cast<std::int32_t>(c.workers)}),
-        trainer(
-            *model, *optimizer,
-            [](const everyo::Tensor& logits, const everyo::Tensor& labels) {
-              return everyo::cross_entropy(logits, labels);
-            },
-            config_of(c, loader)) {}
+        trainer(*model, *optimizer, everyo::CrossEntropyLoss(), config_of(c, loader)) {}
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 

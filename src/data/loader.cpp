@@ -13,8 +13,6 @@
 namespace everyo::inline v1 {
 namespace {
 
-constexpr std::int32_t most_workers = 256;
-
 /// The 32-bit words that NumPy makes of an integer in a list of seeds.
 void append_words(std::vector<std::uint32_t>& words, std::uint64_t value) {
   words.push_back(static_cast<std::uint32_t>(value));
@@ -53,8 +51,8 @@ Loader::Loader(std::shared_ptr<const Dataset> data, const LoaderOptions& options
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size)
     throw ValueError(fmt::format("[Loader] rank {} of world size {}; rank must be in 0..world_size-1", options.rank,
                                  options.world_size));
-  if (options.workers < 0 || options.workers > most_workers)
-    throw ValueError(fmt::format("[Loader] workers {} must be in 0..{}", options.workers, most_workers));
+  if (options.workers < 0 || options.workers > most_loader_workers)
+    throw ValueError(fmt::format("[Loader] workers {} must be in 0..{}", options.workers, most_loader_workers));
   if (options.prefetch < 0) throw ValueError(fmt::format("[Loader] prefetch {} must be at least 0", options.prefetch));
   if (size == 0) throw ValueError("[Loader] the dataset has no samples; a loader needs at least one");
   if (options.drop_last && options.batch > size)

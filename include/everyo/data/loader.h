@@ -27,6 +27,9 @@ enum class Uneven : std::uint8_t {
   drop,    ///< the rows that are over are left out, and a batch with fewer rows than ranks is
 };
 
+/// Most workers of a loader.
+inline constexpr std::int32_t most_loader_workers = 256;
+
 struct LoaderOptions {
   std::int64_t batch = 32;  ///< rows of one step, over all ranks
   bool shuffle = false;
