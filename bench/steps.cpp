@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   app.add_option("--workload", options.workload, "one of them; else all");
   app.add_option("--threads", options.threads, "most threads, 0: one a core");
   app.add_option("--batch", options.batch, "rows of a step, 0: the workload's own");
-  app.add_option("--isa", options.isa, "highest instruction set: baseline, avx2 or avx512");
+  app.add_option("--isa", options.isa, "highest instruction set: baseline, avx2, avx512, avx512_bf16, …");
   app.add_flag("--idle", options.idle, "only make the workload and print the memory it takes");
   app.add_flag("--bound", options.bound, "print what a large matrix product reaches");
   CLI11_PARSE(app, argc, argv);

@@ -16,20 +16,7 @@ nlohmann::json to_json(const everyo::Versions& versions, const everyo::Machine& 
             {"compiler", versions.compiler}}},
           {"processor", machine.processor},
           {"threads", machine.threads},
-          {"isa",
-           {{"detected", everyo::name_of(machine.detected)},
-            {"used", everyo::name_of(machine.used)},
-            {"avx512_bf16", machine.extensions.avx512_bf16},
-            {"avx512_fp16", machine.extensions.avx512_fp16},
-            {"amx", machine.extensions.amx}}}};
-}
-
-std::string names_of(const everyo::IsaExtensions& extensions) {
-  std::string names;
-  if (extensions.avx512_bf16) names += ", AVX512-BF16";
-  if (extensions.avx512_fp16) names += ", AVX512-FP16";
-  if (extensions.amx) names += ", AMX";
-  return names;
+          {"isa", {{"detected", everyo::name_of(machine.detected)}, {"used", everyo::name_of(machine.used)}}}};
 }
 
 int doctor(const Common& common, double seconds) {
@@ -41,8 +28,8 @@ int doctor(const Common& common, double seconds) {
   line("Highway", versions.highway);
   line("compiler", versions.compiler);
   line("processor", machine.processor.empty() ? "unknown" : machine.processor);
-  line("instructions", fmt::format("{} used, {} detected{}", everyo::name_of(machine.used),
-                                   everyo::name_of(machine.detected), names_of(machine.extensions)));
+  line("instructions",
+       fmt::format("{} used, {} detected", everyo::name_of(machine.used), everyo::name_of(machine.detected)));
   line("threads", std::to_string(machine.threads));
   std::fflush(stdout);
 

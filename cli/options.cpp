@@ -95,7 +95,8 @@ CLI::Validator one_of(std::vector<std::string> allowed) {
 void add_common(CLI::App& app, Common& common) {
   app.add_flag("--json", common.json, "make the last line of standard output one JSON value");
   app.add_option("--threads", common.threads, "most threads to use; 0: all")->check(whole_number(0, 4096));
-  app.add_option("--isa", common.isa, "highest instruction set to use")->check(one_of({"baseline", "avx2", "avx512"}));
+  app.add_option("--isa", common.isa, "highest instruction set to use")
+      ->check(one_of({"baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "amx"}));
 }
 
 std::string read_text(const std::filesystem::path& path, const std::string& what) {

@@ -19,7 +19,6 @@ struct Machine {
   std::string processor;  ///< its model's name; empty when the system does not tell
   int threads = 1;        ///< that a kernel may use here
   Isa detected = Isa::baseline, used = Isa::baseline;
-  IsaExtensions extensions;
 };
 EVERYO_API Machine describe_machine();
 

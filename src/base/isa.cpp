@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "everyo/error.h"
@@ -17,17 +19,17 @@ namespace everyo {
 inline namespace v1 {
 namespace {
 
-constexpr std::array<std::string_view, 3> names{"baseline", "avx2", "avx512"};
+constexpr std::array<std::string_view, 6> names{"baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "amx"};
 
 /// The cap, and whether it is fixed, in one value: the two change together.
-constexpr std::uint8_t frozen_bit = 0x80, no_cap = static_cast<std::uint8_t>(Isa::avx512);
+constexpr std::uint8_t frozen_bit = 0x80, no_cap = static_cast<std::uint8_t>(Isa::amx);
 constinit std::atomic<std::uint8_t> cap{no_cap};
 
 constexpr Isa cap_in(std::uint8_t value) noexcept { return static_cast<Isa>(value & ~frozen_bit); }
 
 Isa environment_isa() {
   const char* name = std::getenv("EVERYO_ISA");
-  if (name == nullptr || *name == '\0') return Isa::avx512;
+  if (name == nullptr || *name == '\0') return Isa::amx;
   try {
     return isa_of(name);
   } catch (const ValueError& error) {
@@ -43,6 +45,34 @@ Registers cpuid(unsigned leaf, unsigned part) noexcept {
   Registers r;
   if (__get_cpuid_count(leaf, part, &r.a, &r.b, &r.c, &r.d) == 0) return {};
   return r;
+}
+
+/// Tile data is state that Linux gives to processes that ask for it (Documentation/arch/x86/xstate.rst). What the
+/// kernel, the hypervisor or a filter refuses is not there.
+bool tiles_are_granted() noexcept {
+  constexpr long ask = 0x1023, granted = 0x1022, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, ARCH_GET_XCOMP_PERM
+  std::uint64_t states = 0;
+  return syscall(SYS_arch_prctl, ask, tile_data) == 0 && syscall(SYS_arch_prctl, granted, &states) == 0 &&
+         (states >> tile_data & 1) != 0;
+}
+
+Isa detect() noexcept {
+  // These look at the operating system's part (XCR0) too.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2")) {
+    return Isa::baseline;
+  }
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512cd") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vl")) {
+    return Isa::avx2;
+  }
+  // Leaf 7 (Intel SDM volume 2A, CPUID). These use the state of AVX-512, which is enabled by here.
+  const Registers first = cpuid(7, 0), second = cpuid(7, 1);
+  const auto bit = [](unsigned value, int index) { return (value >> index & 1u) != 0; };
+  if (!bit(first.c, 11) || !bit(second.a, 5)) return Isa::avx512;               // VNNI, BF16
+  if (!bit(first.d, 23)) return Isa::avx512_bf16;                               // FP16
+  const bool tiles = bit(first.d, 22) && bit(first.d, 24) && bit(first.d, 25);  // BF16, TILE, INT8
+  return tiles && tiles_are_granted() ? Isa::amx : Isa::avx512_fp16;
 }
 #endif
 
@@ -60,14 +90,8 @@ Isa isa_of(std::string_view name) {
 
 Isa detected_isa() noexcept {
 #if defined(__x86_64__)
-  // These look at the operating system's part (XCR0) too.
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2")) {
-    return Isa::baseline;
-  }
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl");
-  return avx512 ? Isa::avx512 : Isa::avx2;
+  static const Isa found = detect();  // CPUID is slow under a hypervisor
+  return found;
 #else
   return Isa::baseline;
 #endif
@@ -87,19 +111,6 @@ void cap_isa(Isa most) {
       fmt::format("[cap_isa] kernels have run with {} already, so {} comes too late; cap the instruction "
                   "set before the first operation, or set EVERYO_ISA",
                   name_of(used), name_of(most)));
-}
-
-IsaExtensions isa_extensions() noexcept {
-#if defined(__x86_64__)
-  if (detected_isa() != Isa::avx512) return {};
-  // Leaf 7 (Intel SDM volume 2A, CPUID). To use tiles a process must also ask the operating system; not asked here.
-  const Registers first = cpuid(7, 0), second = cpuid(7, 1);
-  return {.avx512_bf16 = (second.a >> 5 & 1u) != 0,
-          .avx512_fp16 = (first.d >> 23 & 1u) != 0,
-          .amx = (first.d >> 22 & 1u) != 0 && (first.d >> 24 & 1u) != 0};
-#else
-  return {};
-#endif
 }
 
 }  // namespace v1

@@ -57,11 +57,7 @@ Versions versions() {
 }
 
 Machine describe_machine() {
-  return {.processor = processor_name(),
-          .threads = kernels::max_threads(),
-          .detected = detected_isa(),
-          .used = isa(),
-          .extensions = isa_extensions()};
+  return {.processor = processor_name(), .threads = kernels::max_threads(), .detected = detected_isa(), .used = isa()};
 }
 
 std::vector<PeakFlops> measure_peak_flops(const MeasureOptions& options) {

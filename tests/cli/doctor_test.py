@@ -14,7 +14,8 @@ class Doctor(unittest.TestCase):
         self.assertTrue(all(value > 0 for value in figures["peak_gflops"].values()))
         self.assertGreater(figures["memory_bandwidth_gbs"], 0)
         self.assertGreaterEqual(figures["threads"], 1)
-        self.assertIn(figures["isa"]["used"], ("baseline", "avx2", "avx512"))
+        levels = ("baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "amx")
+        self.assertLessEqual(levels.index(figures["isa"]["used"]), levels.index(figures["isa"]["detected"]))
         self.assertEqual(set(figures["versions"]), {"everyo", "onednn", "highway", "compiler"})
 
     def test_caps(self):

@@ -20,7 +20,7 @@ class Usage(unittest.TestCase):
     def test_a_bad_instruction_set_of_the_environment_is_wrong_usage(self):
         result = run("train", env={**os.environ, "EVERYO_ISA": "mmx"})
         self.assertEqual(result.returncode, 2)
-        self.assertIn("need one of baseline, avx2, avx512", result.stderr)
+        self.assertIn("need one of baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx", result.stderr)
         self.assertEqual(result.stdout, "")
 
     def test_version(self):
@@ -54,7 +54,7 @@ class Usage(unittest.TestCase):
             (("evaluate",), ("checkpoint", "required", "'everyo evaluate --help'")),
             (("evaluate", "folder", "--data", "mnist"), ("--data", "'mnist'", "digits")),
             (("evaluate", "folder", "other"), ("'other'", "too many")),
-            (("--isa", "avx9", "doctor"), ("--isa", "'avx9'", "baseline, avx2, avx512")),
+            (("--isa", "avx9", "doctor"), ("--isa", "'avx9'", "baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx")),
             (("doctor", "--isa", "sse"), ("--isa", "'sse'")),
             (("verify", "precison"), ("'precison'", "Did you mean 'precision'")),
             (("trian",), ("unknown command 'trian'", "did you mean 'train'")),
