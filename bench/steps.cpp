@@ -1,9 +1,10 @@
 // Our time for each workload, as the peers' programs print theirs: one JSON line each.
 //
-//     build/everyo_steps [--workload W] [--threads N] [--batch B] [--isa I] [--idle] [--bound]
+//     build/everyo_steps [--workload W] [--precision P] [--threads N] [--batch B] [--isa I] [--idle] [--bound]
 //
-// --idle only makes the workload: what memory the program takes before its first step. --bound prints what a large
-// matrix product reaches instead.
+// In a half, the same step in float32 is timed in turn with it: over_float32 is the median of the ratios of rounds next
+// to each other. --idle only makes the workload: what memory the program takes before its first step. --bound prints
+// what a large matrix product reaches instead.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <exception>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ namespace {
 namespace eo = everyo;
 
 struct Options {
-  std::string workload, isa;
+  std::string workload, isa, precision = "float32";
   int threads = 0;
   std::int64_t batch = 0;
   bool idle = false, bound = false;
@@ -33,17 +35,31 @@ double milliseconds(const std::function<void()>& work) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Times of one call, each the mean over as many as take 0.2 s, sorted.
-std::vector<double> rounds_of(const std::function<void()>& call, int rounds) {
-  const int calls = static_cast<int>(std::clamp(200 / milliseconds(call), 3., 2000.));
-  std::vector<double> times;
-  for (int round = 0; round < rounds; ++round)
-    times.push_back(milliseconds([&] {
-                      for (int i = 0; i < calls; ++i) call();
-                    }) /
-                    calls);
-  std::ranges::sort(times);
-  return times;
+// A call's times, each the mean over as many calls as take 0.2 s.
+class Timer {
+ public:
+  explicit Timer(std::function<void()> call)
+      : call_(std::move(call)), calls_(static_cast<int>(std::clamp(200 / milliseconds(call_), 3., 2000.))) {}
+  double round() {
+    times_.push_back(milliseconds([&] {
+                       for (int i = 0; i < calls_; ++i) call_();
+                     }) /
+                     calls_);
+    return times_.back();
+  }
+  [[nodiscard]] double best() const { return std::ranges::min(times_); }
+  [[nodiscard]] std::vector<double> times() const { return times_; }
+
+ private:
+  std::function<void()> call_;
+  int calls_;
+  std::vector<double> times_;
+};
+constexpr int rounds = 10;
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
 // Most memory this process ever had. Unlike getrusage's figure it does not begin with what forked it.
@@ -80,29 +96,73 @@ void print_bound(const Options& options) {
   const eo::Tensor a = eo::Tensor::empty({n, n}), b = eo::Tensor::empty({n, n});
   generator.uniform(-1, 1, a.data<float>());
   generator.uniform(-1, 1, b.data<float>());
-  const double best = rounds_of([&] { eo::matmul(a, b); }, 10).front();
+  Timer timer([&] { eo::matmul(a, b); });
+  for (int i = 0; i < rounds; ++i) timer.round();
   std::printf("{\"peer\": \"everyo\", \"threads\": %d, \"matmul_gflops\": %.1f}\n", options.threads,
-              2e-6 * static_cast<double>(n * n * n) / best);
+              2e-6 * static_cast<double>(n * n * n) / timer.best());
+}
+
+// Bytes of activations at a step's peak, above what there was before it.
+std::int64_t activation_bytes(bench::Workload& workload) {
+  const auto usage = [] { return eo::memory::report()[eo::MemoryCategory::activation]; };
+  const std::int64_t before = usage().now;
+  eo::memory::reset_peak();
+  workload.step();
+  return usage().peak - before;
+}
+
+struct Started {
+  std::unique_ptr<bench::Workload> workload;
+  double loss = 0;
+  std::int64_t activation_bytes = 0;
+};
+Started start(const std::string& name, const Options& options, eo::DType precision) {
+  Started s{.workload = bench::make_workload(name, options.batch, precision)};
+  for (int i = 0; i < bench::steps_to_loss; ++i) s.loss = s.workload->step().item();
+  s.activation_bytes = activation_bytes(*s.workload);
+  return s;
+}
+
+// JSON members: time and activation bytes of a half's step over those of float32's, timed in turn.
+std::string beside_float32(Timer& timer, const Started& ours, const Started& wide) {
+  Timer wide_timer([&] { wide.workload->step(); });
+  std::vector<double> ratios;
+  for (int i = 0; i < rounds; ++i) ratios.push_back(timer.round() / wide_timer.round());
+  char members[128];
+  std::snprintf(members, sizeof members, ", \"over_float32\": %.4f, \"activation_bytes_over_float32\": %.4f",
+                median(ratios),
+                static_cast<double>(ours.activation_bytes) / static_cast<double>(wide.activation_bytes));
+  return members;
 }
 
 void run(const std::string& name, const Options& options) {
-  const auto workload = bench::make_workload(name, options.batch);
+  const eo::DType precision = eo::dtype_of(options.precision);
   if (options.idle) {
+    const auto workload = bench::make_workload(name, options.batch, precision);
     std::printf("{\"peer\": \"everyo\", \"workload\": \"%s\", \"peak_mb\": %.1f}\n", name.c_str(), peak_megabytes());
     return;
   }
-  double loss = 0;
-  for (int i = 0; i < bench::steps_to_loss; ++i) loss = workload->step().item();
+  const Started ours = start(name, options, precision);
+  Timer timer([&] { ours.workload->step(); });
+  timer.round();
   const auto before = eo::memory::report().system_allocations;
-  const std::vector<double> times = rounds_of([&] { workload->step(); }, 10);
+  timer.round();
   const auto allocations = eo::memory::report().system_allocations - before;
   const double peak = peak_megabytes();
+  const double flops = product_flops(*ours.workload);
+
+  std::string beside;
+  if (precision == eo::float32)
+    for (int i = 2; i < rounds; ++i) timer.round();
+  else
+    beside = beside_float32(timer, ours, start(name, options, eo::float32));
   std::printf(
-      "{\"peer\": \"everyo\", \"workload\": \"%s\", \"precision\": \"float32\", \"threads\": %d, \"ms\": %.5f, "
-      "\"median_ms\": %.5f, \"loss\": %.9g, \"peak_mb\": %.1f, \"product_flops\": %.0f, \"system_allocations\": "
-      "%llu}\n",
-      name.c_str(), options.threads, times.front(), times[times.size() / 2], loss, peak, product_flops(*workload),
-      static_cast<unsigned long long>(allocations));
+      "{\"peer\": \"everyo\", \"workload\": \"%s\", \"precision\": \"%s\", \"isa\": \"%s\", \"threads\": %d, \"ms\": "
+      "%.5f, \"median_ms\": %.5f, \"loss\": %.9g, \"peak_mb\": %.1f, \"activation_bytes\": %lld, "
+      "\"product_flops\": %.0f, \"system_allocations\": %llu%s}\n",
+      name.c_str(), options.precision.c_str(), std::string(eo::name_of(eo::isa())).c_str(), options.threads,
+      timer.best(), median(timer.times()), ours.loss, peak, static_cast<long long>(ours.activation_bytes), flops,
+      static_cast<unsigned long long>(allocations), beside.c_str());
 }
 
 }  // namespace
@@ -111,6 +171,8 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Times of everyo's training steps.");
   app.add_option("--workload", options.workload, "one of them; else all");
+  app.add_option("--precision", options.precision, "float32, float16 or bfloat16")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
   app.add_option("--threads", options.threads, "most threads, 0: one a core");
   app.add_option("--batch", options.batch, "rows of a step, 0: the workload's own");
   app.add_option("--isa", options.isa, "highest instruction set: baseline, avx2, avx512, avx512_bf16, …");

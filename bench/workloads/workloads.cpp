@@ -1,6 +1,7 @@
 #include "bench/workloads/workloads.h"
 
 #include <cmath>
+#include <optional>
 
 #include "everyo/error.h"
 #include "everyo/random.h"
@@ -51,7 +52,9 @@ eo::Sequential batch_norm_net() {  // [N, 9, 9, 3]
 
 class Classifier : public Workload {
  public:
-  Classifier(eo::Sequential net, const eo::Shape& inputs) : net_(std::move(net)) {
+  Classifier(eo::Sequential net, const eo::Shape& inputs, eo::DType precision)
+      : net_(std::move(net)), precision_(precision) {
+    const eo::Scoped<&eo::Context::category> category(eo::MemoryCategory::input);
     eo::Generator generator(7);
     x_ = eo::Tensor::empty(inputs);
     for (float& value : x_.data<float>()) value = static_cast<float>(generator.standard_normal());
@@ -64,37 +67,54 @@ class Classifier : public Workload {
 
   eo::Tensor step() override {
     optimizer_->zero_grad();
-    eo::Tensor loss = eo::cross_entropy(net_(x_), labels_);
-    loss.backward();
-    optimizer_->step();
+    const eo::Tensor loss = loss_of_batch();
+    if (precision_ != eo::float16) {
+      loss.backward();
+      optimizer_->step();
+      return loss;
+    }
+    scaler_.backward(loss);
+    scaler_.step(*optimizer_);
+    scaler_.update();
     return loss;
   }
 
  private:
+  eo::Tensor loss_of_batch() {
+    std::optional<eo::Autocast> autocast;
+    if (precision_ != eo::float32) autocast.emplace(precision_);
+    return eo::cross_entropy(net_(x_), labels_);
+  }
+
   eo::Sequential net_;
+  eo::DType precision_;
+  eo::GradScaler scaler_;
   eo::Tensor x_, labels_;
   std::unique_ptr<eo::Optimizer> optimizer_;
 };
 
-std::unique_ptr<Workload> classifier(eo::Sequential net, const eo::Shape& inputs, double lr) {
-  auto w = std::make_unique<Classifier>(std::move(net), inputs);
+std::unique_ptr<Workload> classifier(eo::Sequential net, const eo::Shape& inputs, eo::DType precision, double lr) {
+  auto w = std::make_unique<Classifier>(std::move(net), inputs, precision);
   w->train_with(std::make_unique<eo::SGD>(w->net().parameters(), eo::SGDOptions{.lr = lr}));
   return w;
 }
 
 }  // namespace
 
-std::unique_ptr<Workload> make_workload(const std::string& name, std::int64_t batch) {
+std::unique_ptr<Workload> make_workload(const std::string& name, std::int64_t batch, eo::DType precision) {
+  if (precision != eo::float32 && !eo::is_half(precision))
+    throw eo::DTypeError("[workload] steps run in float32, float16 or bfloat16, not in " +
+                         std::string(eo::name_of(precision)));
   const auto rows = [batch](std::int64_t own) { return batch > 0 ? batch : own; };
-  if (name == "mlp-small") return classifier(perceptron({64, 32, 10}), {rows(32), 64}, 0.01);
+  if (name == "mlp-small") return classifier(perceptron({64, 32, 10}), {rows(32), 64}, precision, 0.01);
   if (name == "mlp-mid") {
-    auto w = std::make_unique<Classifier>(perceptron({784, 256, 128, 10}), eo::Shape{rows(64), 784});
+    auto w = std::make_unique<Classifier>(perceptron({784, 256, 128, 10}), eo::Shape{rows(64), 784}, precision);
     w->train_with(std::make_unique<eo::Adam>(w->net().parameters(), eo::AdamOptions{.lr = 1e-3}));
     return w;
   }
-  if (name == "cnn-digits") return classifier(digits_net(), {rows(64), 8, 8, 1}, 0.01);
-  if (name == "cnn-cifar") return classifier(cifar_net(), {rows(64), 32, 32, 3}, 1e-4);
-  if (name == "batch-norm") return classifier(batch_norm_net(), {rows(7), 9, 9, 3}, 0.01);
+  if (name == "cnn-digits") return classifier(digits_net(), {rows(64), 8, 8, 1}, precision, 0.01);
+  if (name == "cnn-cifar") return classifier(cifar_net(), {rows(64), 32, 32, 3}, precision, 1e-4);
+  if (name == "batch-norm") return classifier(batch_norm_net(), {rows(7), 9, 9, 3}, precision, 0.01);
   throw eo::ValueError("[workload] '" + name +
                        "' is unknown; there are mlp-small, mlp-mid, cnn-digits, cnn-cifar and batch-norm");
 }

@@ -6,6 +6,7 @@
 #include "everyo/nn.h"
 #include "everyo/ops.h"
 #include "everyo/optim.h"
+#include "everyo/precision.h"
 
 // The training steps that everyo and its peers are compared on. Weights and data come from the generator alone, so
 // they are the peers' to the bit, and the loss after 20 steps is the same everywhere: a time counts only beside it.
@@ -15,6 +16,7 @@ class Workload {
  public:
   virtual ~Workload() = default;
   /// One training step: zero gradients, forward, loss, backward, update. The loss before the update, [].
+  /// In a half, forward and loss run under autocast, and float16's loss is scaled.
   virtual everyo::Tensor step() = 0;
   virtual everyo::Sequential& net() = 0;
   [[nodiscard]] virtual const everyo::Tensor& inputs() const = 0;
@@ -30,8 +32,9 @@ inline constexpr PeerLoss peer_losses[] = {
 
 /// "mlp-small": 64-32-10, batch 32, SGD; "mlp-mid": 784-256-128-10, batch 64, Adam; "cnn-digits": two convolutions on
 /// 8x8x1, batch 64, SGD; "cnn-cifar": three with batch norm on 32x32x3, batch 64, SGD; "batch-norm": both kinds of
-/// batch norm at odd sizes, batch 7, SGD. `batch` above 0 stands in for the workload's own. Throws ValueError for
-/// another name.
-std::unique_ptr<Workload> make_workload(const std::string& name, std::int64_t batch = 0);
+/// batch norm at odd sizes, batch 7, SGD. `batch` above 0 stands in for the workload's own; precision is float32 or the
+/// half to train in. Throws ValueError for another name, DTypeError for another precision.
+std::unique_ptr<Workload> make_workload(const std::string& name, std::int64_t batch = 0,
+                                        everyo::DType precision = everyo::float32);
 
 }  // namespace bench
