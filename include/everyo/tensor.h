@@ -2,6 +2,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -182,6 +183,23 @@ struct GradSlot {
   std::uint32_t summed_version = 0;  ///< of `value` when `uses` were last summed into it
 };
 
+/// A parameter's values in a half, which all uses of it under autocast share until it is written. Lost when its storage
+/// is; never made while a view outside the library could write to the parameter unseen.
+class EVERYO_API CastCache {
+ public:
+  /// The bytes of `leaf` in `dtype`; null when none are kept, or either side was written since.
+  [[nodiscard]] Ref<Storage> find(const Tensor& leaf, DType dtype) const;
+  /// `values` holds `leaf` in `dtype`, from its first byte on.
+  void keep(const Tensor& leaf, DType dtype, Ref<Storage> values);
+  void clear() noexcept;
+
+ private:
+  mutable std::mutex mutex_;  // threads may share a model that none of them writes
+  Ref<Storage> values_;
+  DType dtype_{};
+  std::uint32_t version_ = 0, values_version_ = 0;
+};
+
 /// What a tensor has when it is a slot.
 struct Leaf {
   std::string name;                      ///< dotted path, stamped by the module's visit
@@ -191,6 +209,7 @@ struct Leaf {
   std::int32_t owners = 0;               ///< Parameters that hold it; an optimizer refuses a parameter with none
   std::vector<std::uint64_t> use_paths;  ///< path hashes of the modules that own it, in visit order, when tied
   GradSlot grad;
+  CastCache cast;
   using ReadyHook = std::function<void(const Tensor& leaf)>;
   std::vector<std::pair<std::uint64_t, ReadyHook>> ready;  ///< gradient complete, while backward still runs
   std::uint64_t next_hook = 1;

@@ -7,9 +7,22 @@ namespace {
 
 struct CastAttrs {
   DType from, to;
+  bool shared = false;  // of a parameter, for ops that only read it
 };
 Attributes describe(const CastAttrs& a) {
   return {{"from", std::string(name_of(a.from))}, {"to", std::string(name_of(a.to))}};
+}
+
+// y as a view of the kept cast of x, or kept itself.
+void share_cast(const Tensor& x, DType to, const Tensor& y) {
+  CastCache& cache = x.body()->leaf->cast;
+  if (Ref<Storage> kept = cache.find(x, to)) {
+    y.body()->storage = std::move(kept);
+    return;
+  }
+  kernels::convert(x.dtype(), x.bytes(), to, y.bytes(), x.size());
+  y.body()->storage->retag(MemoryCategory::parameter);
+  cache.keep(x, to, y.body()->storage);
 }
 
 constexpr Record<CastAttrs> cast_record{
@@ -20,6 +33,7 @@ constexpr Record<CastAttrs> cast_record{
     },
     .forward =
         [](const Call& c, const CastAttrs& a) {
+          if (a.shared) return share_cast(c.in[0], a.to, c.out[0]);
           kernels::convert(c.in[0].dtype(), c.in[0].bytes(), a.to, c.out[0].bytes(), c.in[0].size());
         },
     .backward =
@@ -42,5 +56,12 @@ extern const Op* const cast_op;
 constinit const Op* const cast_op = &op_of<cast_record>;
 
 Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : apply<cast_record>({x.dtype(), dtype}, x); }
+
+Tensor as_low(const Tensor& x) {
+  const DType to = context().autocast_dtype;
+  if (!x.defined() || !is_floating(x.dtype()) || x.dtype() == to) return x;
+  const Leaf* leaf = x.body()->leaf.get();
+  return apply<cast_record>({x.dtype(), to, leaf != nullptr && leaf->parameter}, x);
+}
 
 }  // namespace everyo::inline v1

@@ -52,8 +52,6 @@ void give_reduced(Backward& b, std::size_t input, Tensor gradient, const Shape& 
 
 Tensor as_floating(const Tensor& x) { return is_floating(x.dtype()) ? x : cast(x, float32); }
 
-Tensor as_low(const Tensor& x) { return x.defined() && is_floating(x.dtype()) ? cast(x, context().autocast_dtype) : x; }
-
 Tensor as_float32_under_autocast(const Tensor& x) {
   return !is_floating(x.dtype()) || (is_half(x.dtype()) && context().autocast) ? cast(x, float32) : x;
 }

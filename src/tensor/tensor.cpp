@@ -12,6 +12,10 @@
 
 namespace everyo::inline v1 {
 
+namespace {
+bool may_change_unseen(const Storage& storage) { return storage.escaped() || storage.watched(); }
+}  // namespace
+
 Ref<Body> Body::make(const Spec& spec) { return Ref<Body>::adopt(new (pool_take(sizeof(Body))) Body(spec)); }
 void Body::destroy() noexcept {
   this->~Body();
@@ -19,6 +23,25 @@ void Body::destroy() noexcept {
 }
 std::uint32_t Body::version() const noexcept {
   return (storage ? storage->version() : 0) + (leaf ? leaf->version : 0);  // modulo 2^32, as restore_storage counts
+}
+
+Ref<Storage> CastCache::find(const Tensor& leaf, DType dtype) const {
+  const std::scoped_lock lock(mutex_);
+  const bool current = values_ && dtype_ == dtype && version_ == leaf.body()->version() &&
+                       values_version_ == values_->version() && !may_change_unseen(*leaf.body()->storage);
+  return current ? values_ : nullptr;
+}
+void CastCache::keep(const Tensor& leaf, DType dtype, Ref<Storage> values) {
+  if (may_change_unseen(*leaf.body()->storage)) return clear();
+  const std::scoped_lock lock(mutex_);
+  dtype_ = dtype;
+  version_ = leaf.body()->version();
+  values_version_ = values->version();
+  values_ = std::move(values);
+}
+void CastCache::clear() noexcept {
+  const std::scoped_lock lock(mutex_);
+  values_ = nullptr;
 }
 
 Tensor Tensor::meta(const Spec& spec) { return Tensor(Body::make(spec)); }
@@ -237,6 +260,7 @@ void release_storage(const Tensor& leaf) {
   Leaf& slot = leaf_of("release_storage", leaf);
   if (Ref<Storage>& storage = leaf.body()->storage) slot.version += storage->version();
   leaf.body()->storage = nullptr;
+  slot.cast.clear();
   slot.released = true;
 }
 
@@ -245,6 +269,7 @@ void restore_storage(const Tensor& leaf, Ref<Storage> storage, std::size_t offse
   check_room("restore_storage", leaf.spec(), storage, offset);
   if (const Ref<Storage>& old = leaf.body()->storage) slot.version += old->version();
   slot.version -= storage->version();
+  slot.cast.clear();
   leaf.body()->storage = std::move(storage);
   leaf.body()->offset = offset;
   slot.released = false;
