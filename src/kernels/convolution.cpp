@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Images and results of a chunk stay in a core's second-level cache: 8 images of 32x32x32->64 (3 MB) cost halves 1.1x
-// of what 2 images do.
+// of what 2 images do, where they are copied to float32.
 constexpr std::int64_t chunk_bytes = 768 * 1024;
 constexpr std::int64_t chunk_work = 1 << 19;  // products below which the call of a primitive shows
 constexpr std::int64_t small_work = 1 << 18;  // and, without one, a thread's waking
@@ -31,10 +31,11 @@ struct Chunks {
   std::int64_t images, count;
 };
 
-Chunks cut(const ConvolutionProblem& p, std::int64_t bytes, std::int64_t least_work = chunk_work) {
+// For images and results of `dtype`.
+Chunks cut(const ConvolutionProblem& p, DType dtype, std::int64_t bytes, std::int64_t least_work = chunk_work) {
   const std::int64_t work = std::max<std::int64_t>(1, p.result_size() / p.outputs * p.weight_size());
-  const std::int64_t floats = static_cast<std::int64_t>(sizeof(float)) * (p.image_size() + p.result_size());
-  const std::int64_t fitting = std::max<std::int64_t>(1, bytes / floats);
+  const std::int64_t image = static_cast<std::int64_t>(size_of(dtype)) * (p.image_size() + p.result_size());
+  const std::int64_t fitting = std::max<std::int64_t>(1, bytes / image);
   const std::int64_t worthwhile = std::max(ceil_divide(least_work, work), ceil_divide(p.images, most_sums));
   std::int64_t count = ceil_divide(p.images, std::min(fitting, worthwhile));
   if (count > 1) count = std::min(p.images, ceil_divide(count, 4) * 4);  // equal shares for 2 and 4 threads
@@ -42,9 +43,25 @@ Chunks cut(const ConvolutionProblem& p, std::int64_t bytes, std::int64_t least_w
   return {images, ceil_divide(p.images, images)};
 }
 
-VendorConvolution vendor(ConvolutionPass pass, ConvolutionProblem problem, const Chunks& chunks, bool bias = false) {
-  problem.images = chunks.images;
-  return {pass, problem, bias};
+// A call of oneDNN and the chunks that it is made for: in halves where the processor multiplies them, else in float32.
+struct Call {
+  Chunks chunks;
+  VendorConvolution vendor;
+  [[nodiscard]] DType dtype() const { return vendor.problem.dtype; }
+};
+
+Call make_call(ConvolutionPass pass, const ConvolutionProblem& p, std::int64_t bytes, bool bias = false) {
+  const auto with = [&](DType dtype) {
+    Call call{cut(p, dtype, bytes), {pass, p, bias}};
+    call.vendor.problem.images = call.chunks.images;
+    call.vendor.problem.dtype = dtype;
+    return call;
+  };
+  if (p.dtype != float32) {
+    const Call call = with(p.dtype);
+    if (multiplies_halves(call.vendor)) return call;
+  }
+  return with(float32);
 }
 
 // body(first image, images) for each chunk.
@@ -60,74 +77,78 @@ std::byte* at(const ConvolutionProblem& p, void* data, std::int64_t element) {
   return static_cast<std::byte*>(data) + element * static_cast<std::int64_t>(size_of(p.dtype));
 }
 
-// Elements to read as float32: themselves, or a copy for a scope. A long run of them is always copied: oneDNN's kernels
-// walk over a chunk in strides, which takes a weight gradient 1.4 times as long from memory as from a cache that an
-// orderly copy has filled.
-class Floats {
+// Elements to read as another dtype: themselves, or a copy for a scope. A long run of them is always copied: oneDNN's
+// kernels walk over a chunk in strides, which takes a weight gradient 1.4 times as long from memory as from a cache
+// that an orderly copy has filled.
+class Operand {
  public:
-  Floats(DType dtype, const void* elements, std::int64_t count)
-      : copied_(dtype != float32 || count >= worth_a_copy), copy_(copied_ ? count : 0) {
-    if (copied_) convert(dtype, elements, float32, copy_.data(), count);
-    data_ = copied_ ? copy_.data() : static_cast<const float*>(elements);
+  Operand(DType dtype, const void* elements, DType as, std::int64_t count)
+      : copied_(dtype != as || count >= worth_a_copy),
+        copy_(copied_ ? count * static_cast<std::int64_t>(size_of(as)) : 0) {
+    if (copied_) convert(dtype, elements, as, copy_.data(), count);
+    data_ = copied_ ? copy_.data() : elements;
   }
-  [[nodiscard]] const float* data() const noexcept { return data_; }
+  [[nodiscard]] const void* data() const noexcept { return data_; }
+  [[nodiscard]] const float* floats() const noexcept { return static_cast<const float*>(data_); }
 
  private:
   static constexpr std::int64_t worth_a_copy = 16 * 1024;
   bool copied_;
-  Scratch<float> copy_;
-  const float* data_;
+  Scratch<std::byte> copy_;
+  const void* data_;
 };
 
-// Room for float32 results: their own memory, or a copy that store() rounds.
-class FloatResults {
+// Room for results of another dtype: their own memory, or a copy that store() rounds.
+class Room {
  public:
-  FloatResults(DType dtype, void* elements, std::int64_t count)
+  Room(DType dtype, void* elements, DType as, std::int64_t count)
       : dtype_(dtype),
+        as_(as),
         elements_(elements),
         count_(count),
-        copy_(dtype == float32 ? 0 : count),
-        data_(dtype == float32 ? static_cast<float*>(elements) : copy_.data()) {}
-  [[nodiscard]] float* data() const noexcept { return data_; }
+        copy_(dtype == as ? 0 : count * static_cast<std::int64_t>(size_of(as))),
+        data_(dtype == as ? elements : copy_.data()) {}
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] float* floats() const noexcept { return static_cast<float*>(data_); }
   void store() const {
-    if (dtype_ != float32) convert(float32, data_, dtype_, elements_, count_);
+    if (dtype_ != as_) convert(as_, data_, dtype_, elements_, count_);
   }
 
  private:
-  DType dtype_;
+  DType dtype_, as_;
   void* elements_;
   std::int64_t count_;
-  Scratch<float> copy_;
-  float* data_;
+  Scratch<std::byte> copy_;
+  void* data_;
 };
 
 class PackedWeight {
  public:
-  PackedWeight(const VendorConvolution& convolution, DType dtype, const void* weight)
-      : packed_(packed_weight_size(convolution)) {
-    if (dtype == float32) {
-      pack_weight(convolution, static_cast<const float*>(weight), packed_.data());
-    } else {
-      const Floats floats(dtype, weight, convolution.problem.weight_size());
-      pack_weight(convolution, floats.data(), packed_.data());
-    }
+  PackedWeight(const Call& call, DType dtype, const void* weight) : packed_(packed_weight_bytes(call.vendor)) {
+    const bool wide = dtype != call.dtype();
+    const Scratch<std::byte> copy(wide ? bytes_of_weight(call) : 0);
+    if (wide) convert(dtype, weight, call.dtype(), copy.data(), call.vendor.problem.weight_size());
+    pack_weight(call.vendor, wide ? copy.data() : weight, packed_.data());
   }
-  [[nodiscard]] const float* data() const noexcept { return packed_.data(); }
+  [[nodiscard]] const void* data() const noexcept { return packed_.data(); }
 
  private:
-  Scratch<float> packed_;
+  static std::int64_t bytes_of_weight(const Call& call) {
+    return call.vendor.problem.weight_size() * static_cast<std::int64_t>(size_of(call.dtype()));
+  }
+  Scratch<std::byte> packed_;
 };
 
 // y from weight and bias in float32.
 void run_small(const ConvolutionProblem& p, const void* x, const float* weight, const float* bias, bool relu, void* y) {
-  for_each_chunk(p, cut(p, chunk_bytes, small_work), [&](std::int64_t first, std::int64_t images) {
+  for_each_chunk(p, cut(p, float32, chunk_bytes, small_work), [&](std::int64_t first, std::int64_t images) {
     const std::int64_t n = images * p.image_size();
     const void* const from = at(p, x, first * p.image_size());
     const Scratch<float> wide(p.dtype == float32 ? 0 : n);
     if (p.dtype != float32) convert(p.dtype, from, float32, wide.data(), n);
-    const FloatResults out(p.dtype, at(p, y, first * p.result_size()), images * p.result_size());
+    const Room out(p.dtype, at(p, y, first * p.result_size()), float32, images * p.result_size());
     small_convolution(p, images, p.dtype == float32 ? static_cast<const float*>(from) : wide.data(), weight, bias, relu,
-                      out.data());
+                      out.floats());
     out.store();
   });
 }
@@ -169,20 +190,19 @@ void convolution(const ConvolutionProblem& p, const void* x, const void* weight,
     if (relu) unary_forward(Unary::relu, p.dtype, y, y, elements);
     return;
   }
-  const Floats wide_bias(p.dtype, bias, bias ? p.outputs : 0);
+  const Operand wide_bias(p.dtype, bias, float32, bias ? p.outputs : 0);
   if (suits_small_convolution(p)) {
-    const Floats wide_weight(p.dtype, weight, p.weight_size());
-    return run_small(p, x, wide_weight.data(), bias ? wide_bias.data() : nullptr, relu, y);
+    const Operand wide_weight(p.dtype, weight, float32, p.weight_size());
+    return run_small(p, x, wide_weight.floats(), bias ? wide_bias.floats() : nullptr, relu, y);
   }
-  const Chunks chunks = cut(p, chunk_bytes);
-  const VendorConvolution call = vendor(ConvolutionPass::forward, p, chunks, bias != nullptr);
+  const Call call = make_call(ConvolutionPass::forward, p, chunk_bytes, bias != nullptr);
   const PackedWeight packed(call, p.dtype, weight);
-  for_each_chunk(p, chunks, [&](std::int64_t first, std::int64_t images) {
+  for_each_chunk(p, call.chunks, [&](std::int64_t first, std::int64_t images) {
     const std::int64_t n = images * p.result_size();
     std::byte* const to = at(p, y, first * p.result_size());
-    const Floats in(p.dtype, at(p, x, first * p.image_size()), images * p.image_size());
-    const FloatResults out(p.dtype, to, n);
-    run_forward(call, images, in.data(), packed.data(), bias ? wide_bias.data() : nullptr, out.data());
+    const Operand in(p.dtype, at(p, x, first * p.image_size()), call.dtype(), images * p.image_size());
+    const Room out(p.dtype, to, call.dtype(), n);
+    run_forward(call.vendor, images, in.data(), packed.data(), bias ? wide_bias.floats() : nullptr, out.data());
     out.store();
     // While it is in the cache. Not as oneDNN's own step: that turns NaN into 0.
     if (relu) unary_forward(Unary::relu, p.dtype, to, to, n);
@@ -196,18 +216,17 @@ void convolution_data_gradient(const ConvolutionProblem& p, const void* weight, 
   if (p.dtype == float64) return plain_convolution_data_gradient(p, doubles(weight), doubles(dy), doubles(grad_x));
   const auto turned = data_gradient_as_convolution(p);
   if (turned && suits_small_convolution(*turned)) {
-    const Floats wide(p.dtype, weight, p.weight_size());
+    const Operand wide(p.dtype, weight, float32, p.weight_size());
     const Scratch<float> flipped(p.weight_size());
-    flip_weight(p, wide.data(), flipped.data());
+    flip_weight(p, wide.floats(), flipped.data());
     return run_small(*turned, dy, flipped.data(), nullptr, false, grad_x);
   }
-  const Chunks chunks = cut(p, chunk_bytes);
-  const VendorConvolution call = vendor(ConvolutionPass::data, p, chunks);
+  const Call call = make_call(ConvolutionPass::data, p, chunk_bytes);
   const PackedWeight packed(call, p.dtype, weight);
-  for_each_chunk(p, chunks, [&](std::int64_t first, std::int64_t images) {
-    const Floats in(p.dtype, at(p, dy, first * p.result_size()), images * p.result_size());
-    const FloatResults out(p.dtype, at(p, grad_x, first * p.image_size()), images * p.image_size());
-    run_data(call, images, packed.data(), in.data(), out.data());
+  for_each_chunk(p, call.chunks, [&](std::int64_t first, std::int64_t images) {
+    const Operand in(p.dtype, at(p, dy, first * p.result_size()), call.dtype(), images * p.result_size());
+    const Room out(p.dtype, at(p, grad_x, first * p.image_size()), call.dtype(), images * p.image_size());
+    run_data(call.vendor, images, packed.data(), in.data(), out.data());
     out.store();
   });
 }
@@ -224,9 +243,9 @@ void convolution_weight_gradient(const ConvolutionProblem& p, const void* x, con
 
   // Each chunk writes a whole gradient, so a large weight asks for larger chunks.
   const auto weight_bytes = static_cast<std::int64_t>(sizeof(float)) * p.weight_size();
-  const Chunks chunks = cut(p, std::max(chunk_bytes, 2 * weight_bytes));
-  const VendorConvolution call = vendor(ConvolutionPass::weight, p, chunks);
-  const std::int64_t size = packed_weight_size(call);
+  const Call call = make_call(ConvolutionPass::weight, p, std::max(chunk_bytes, 2 * weight_bytes));
+  const Chunks& chunks = call.chunks;
+  const std::int64_t size = packed_weight_bytes(call.vendor) / static_cast<std::int64_t>(sizeof(float));
   // Chunks add up in order within a partial sum, then the partial sums do.
   const std::int64_t sums = std::min(chunks.count, std::clamp<std::int64_t>(sums_bytes / weight_bytes, 4, most_sums));
   const Scratch<float> partial(sums * size);
@@ -236,19 +255,19 @@ void convolution_weight_gradient(const ConvolutionProblem& p, const void* x, con
     float* const total = partial.data() + sum * size;
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       const std::int64_t first = chunk * chunks.images, images = std::min(chunks.images, p.images - first);
-      const Floats in(p.dtype, at(p, x, first * p.image_size()), images * p.image_size());
-      const Floats gradient(p.dtype, at(p, dy, first * p.result_size()), images * p.result_size());
+      const Operand in(p.dtype, at(p, x, first * p.image_size()), call.dtype(), images * p.image_size());
+      const Operand gradient(p.dtype, at(p, dy, first * p.result_size()), call.dtype(), images * p.result_size());
       float* const to = chunk == begin ? total : further.data();
-      run_weight(call, images, in.data(), gradient.data(), to);
+      run_weight(call.vendor, images, in.data(), gradient.data(), to);
       if (chunk != begin) binary(Binary::add, float32, size, total, to, total);
     }
   });
   const Scratch<float> summed(sums > 1 ? size : 0);
   if (sums > 1) column_sum(float32, sums, size, partial.data(), summed.data());
   const float* const packed = sums > 1 ? summed.data() : partial.data();
-  if (p.dtype == float32 && !accumulate) return unpack_weight(call, packed, static_cast<float*>(grad_weight));
+  if (p.dtype == float32 && !accumulate) return unpack_weight(call.vendor, packed, static_cast<float*>(grad_weight));
   const Scratch<float> gradient(p.weight_size());
-  unpack_weight(call, packed, gradient.data());
+  unpack_weight(call.vendor, packed, gradient.data());
   store_gradient(p, gradient.data(), grad_weight, accumulate);
 }
 

@@ -31,6 +31,7 @@ struct ConvolutionProblem {
 
 // All three run on up to max_threads() threads, over chunks of whole images that the problem alone decides, so that the
 // bits are the same for any number of threads. Halves are summed in float32, float64 in float64, and rounded once.
+// Where the processor multiplies pairs of bfloat16 (isa() of avx512_bf16 and above), it takes subnormal ones for 0.
 
 /// y = the convolution, plus bias [O] unless that is null, each element max(., 0) with `relu`; NaN stays NaN.
 void convolution(const ConvolutionProblem& problem, const void* x, const void* weight, const void* bias, bool relu,

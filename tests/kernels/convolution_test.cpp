@@ -4,41 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "everyo/context.h"
 #include "everyo/half.h"
+#include "kernels/convolution_cases.h"
 #include "kernels/each_target.h"
 
 namespace everyo::kernels {
 namespace {
-
-template <class T>
-std::vector<T> draw(std::int64_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (T& value : values) value = narrow<T>(uniform(engine));
-  return values;
-}
-template <class T>
-double real(T value) {
-  return static_cast<double>(widen(value));
-}
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-ConvolutionAxis axis(std::int64_t input, std::int64_t window, std::int64_t stride = 1, std::int64_t dilation = 1,
-                     std::int64_t before = 0, std::int64_t after = 0) {
-  const std::int64_t extent = (window - 1) * dilation + 1;
-  return {input, window, stride, dilation, before, after, (input + before + after - extent) / stride + 1};
-}
 
 struct Sums {
   std::vector<double> values, magnitudes;  // the sum of absolute products, which bounds the rounding
@@ -70,57 +46,13 @@ void for_each_product(const ConvolutionProblem& p, F&& f) {
 }
 
 template <class T>
-struct Operands {
-  std::vector<T> x, weight, bias, dy;
-  explicit Operands(const ConvolutionProblem& p)
-      : x(draw<T>(p.images * p.image_size(), 1)),
-        weight(draw<T>(p.weight_size(), 2)),
-        bias(draw<T>(p.outputs, 3)),
-        dy(draw<T>(p.images * p.result_size(), 4)) {}
-};
-template <class T>
-struct Results {
-  std::vector<T> y, grad_x, grad_weight;
-  friend bool operator==(const Results& a, const Results& b) {
-    return same_bits(a.y, b.y) && same_bits(a.grad_x, b.grad_x) && same_bits(a.grad_weight, b.grad_weight);
-  }
-};
-
-constexpr std::int64_t guard = 16;  // elements on both sides that must stay as they are
-
-// Runs f(memory) on `count` elements between guards.
-template <class T, class F>
-std::vector<T> guarded(std::int64_t count, F&& f) {
-  const T mark = narrow<T>(77.0f);
-  std::vector<T> memory(static_cast<std::size_t>(count + 2 * guard), mark);
-  f(memory.data() + guard);
-  for (std::int64_t i = 0; i < guard; ++i) {
-    EXPECT_EQ(real(memory[static_cast<std::size_t>(i)]), 77);
-    EXPECT_EQ(real(memory[memory.size() - 1 - static_cast<std::size_t>(i)]), 77);
-  }
-  return {memory.begin() + guard, memory.end() - guard};
-}
-
-template <class T>
-Results<T> run(ConvolutionProblem p, const Operands<T>& in, bool bias, bool relu) {
-  p.dtype = dtype_v<T>;
-  return {guarded<T>(
-              p.images * p.result_size(),
-              [&](T* y) { convolution(p, in.x.data(), in.weight.data(), bias ? in.bias.data() : nullptr, relu, y); }),
-          guarded<T>(p.images * p.image_size(),
-                     [&](T* grad) { convolution_data_gradient(p, in.weight.data(), in.dy.data(), grad); }),
-          guarded<T>(p.weight_size(),
-                     [&](T* grad) { convolution_weight_gradient(p, in.x.data(), in.dy.data(), grad, false); })};
-}
-
-template <class T>
 void expect_near(const char* what, const std::vector<T>& got, const Sums& want, double bias_unit = 0) {
   // Up to 8192 roundings of half a unit, which add up as their root does: 45 units of the sum of magnitudes; halves are
-  // summed in float32. One rounding on store.
+  // summed in float32. One rounding on store, by half a unit.
   const double wide = std::is_same_v<T, double> ? finfo(float64).eps : finfo(float32).eps;
   for (std::size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(real(got[i]), want.values[i],
-                64 * wide * (want.magnitudes[i] + bias_unit) + finfo(dtype_v<T>).eps * std::abs(want.values[i]))
+                64 * wide * (want.magnitudes[i] + bias_unit) + finfo(dtype_v<T>).eps / 2 * std::abs(want.values[i]))
         << what << " at " << i;
 }
 
@@ -152,11 +84,6 @@ void check(const ConvolutionProblem& p) {
   for (std::size_t i = 0; i < twice.size(); ++i) ASSERT_EQ(real(twice[i]), 2 * real(plain.grad_weight[i]));
 }
 
-ConvolutionProblem problem(std::int64_t images, std::int64_t channels, std::int64_t outputs, ConvolutionAxis height,
-                           ConvolutionAxis width, std::int64_t groups = 1) {
-  return {float32, images, channels, outputs, groups, height, width};
-}
-
 // Every kind of window and channel count that oneDNN has kernels of its own for, and odd ones.
 std::vector<ConvolutionProblem> problems() {
   return {
@@ -179,6 +106,9 @@ std::vector<ConvolutionProblem> problems() {
       problem(1, 36, 40, axis(11, 3, 1, 2, 2, 2), axis(13, 3, 2, 3, 3, 1)),
       problem(2, 34, 36, axis(7, 5, 1, 1, 2, 2), axis(9, 7, 1, 1, 3, 3)),
       problem(2, 33, 34, axis(2, 2, 1, 1, 3, 3), axis(3, 2, 1, 1, 2, 2)),
+      problem(1, 64, 64, axis(5, 1), axis(4, 1)),
+      problem(3, 66, 34, axis(5, 3, 1, 1, 1, 1), axis(6, 3, 2, 1, 1, 1), 2),
+      problem(3, 3, 33, axis(9, 5, 2, 1, 2, 2), axis(9, 3, 2, 1, 1, 1)),
       // One row of windows that see padding only.
       problem(2, 2, 3, axis(2, 2, 1, 1, 3, 3), axis(3, 2, 1, 1, 2, 2)),
   };
@@ -219,7 +149,7 @@ TYPED_TEST(Convolution, GivesTheSameBitsForAnyThreads) {
       return run(p, in, true, true);
     };
     const Results<T> one = with(1);
-    for (const int threads : {1, 2, 3, 4}) EXPECT_EQ(with(threads), one) << p.images << ", " << threads << " threads";
+    for (const int threads : {1, 2, 3, 8}) EXPECT_EQ(with(threads), one) << p.images << ", " << threads << " threads";
   }
 }
 
@@ -242,23 +172,6 @@ TYPED_TEST(Convolution, GivesTheSameBitsForAnyAlignment) {
     for (auto* result : {&y, &grad_x, &grad_weight})
       result->erase(result->begin(), result->begin() + static_cast<std::ptrdiff_t>(offset));
     EXPECT_EQ((Results<T>{y, grad_x, grad_weight}), first) << offset;
-  }
-}
-
-TYPED_TEST(Convolution, PassesNaNThroughReLU) {
-  using T = TypeParam;
-  for (const std::int64_t channels : {1, 16}) {
-    ConvolutionProblem p = problem(3, channels, 16, axis(5, 3), axis(5, 3));
-    p.dtype = dtype_v<T>;
-    Operands<T> in(p);
-    in.x[static_cast<std::size_t>(p.image_size())] = narrow<T>(std::numeric_limits<float>::quiet_NaN());
-    const std::vector<T> y = run(p, in, true, true).y;
-    const std::int64_t of_an_image = p.result_size();
-    for (std::int64_t i = 0; i < 3 * of_an_image; ++i) {
-      // The window in the first corner of the second image.
-      const bool sees = i >= of_an_image && i < of_an_image + p.outputs;
-      ASSERT_EQ(std::isnan(real(y[static_cast<std::size_t>(i)])), sees) << i;
-    }
   }
 }
 
@@ -287,16 +200,6 @@ TYPED_TEST(Convolution, OfNothingIsTheBiasAndItsGradientsAreZero) {
     for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(real(y[i]), i % 2 == 0 ? 0 : 2);
     expect_all(run(p, in, false, false).y, 0);
   }
-}
-
-// 2048 + 1 + 1 would stay 2048 in float16 steps.
-TEST(ConvolutionOfHalves, AccumulatesInFloat32) {
-  ConvolutionProblem p = problem(1, 3, 1, axis(1, 1), axis(1, 1));
-  p.dtype = float16;
-  const std::vector<Float16> x = {to_float16(2048), to_float16(1), to_float16(1)}, weight(3, to_float16(1));
-  Float16 y{};
-  convolution(p, x.data(), weight.data(), nullptr, false, &y);
-  EXPECT_EQ(to_float(y), 2050.0f);
 }
 
 }  // namespace
