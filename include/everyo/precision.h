@@ -1,12 +1,15 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "everyo/communicator.h"
 #include "everyo/context.h"
+#include "everyo/op.h"
 #include "everyo/optim.h"
 
 // Reduced precision: matrix products in halves for a scope, and the scaling of losses that float16 needs.
@@ -34,6 +37,27 @@ class [[nodiscard]] EVERYO_API Autocast {
   bool was_on_;
   DType was_dtype_;
 };
+
+/// Names of the ops that compute in halves under autocast, whatever their operands' dtypes: those of policy `low`.
+EVERYO_API std::vector<std::string_view> autocast_ops();
+
+/// "low", "follow", "keep32", "promote": what a record says of its op under autocast.
+EVERYO_API std::string_view name_of(CastPolicy policy) noexcept;
+
+/// Calls of one op in one module that had the same dtypes.
+struct PrecisionRow {
+  std::string module;  ///< its dotted path; "" outside any
+  std::string op;
+  CastPolicy policy = CastPolicy::unset;
+  std::vector<DType> operands, results;
+  std::int64_t calls = 0;
+  bool operator==(const PrecisionRow&) const = default;
+};
+/// What ran in which dtype while `run` did, in the order of first calls; what backward computes has the dtypes of its
+/// op's results. For a model: `precision_report([&] { model(x); })`, within a MetaScope without computing anything.
+EVERYO_API std::vector<PrecisionRow> precision_report(const std::function<void()>& run);
+/// A table, one line a row.
+EVERYO_API std::string to_string(std::span<const PrecisionRow> rows);
 
 struct GradScalerOptions {
   double init_scale = 65536;            ///< >= 1
