@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cli/command.h"
@@ -28,6 +29,7 @@ nlohmann::json number_or_list(const std::vector<double>& values) {
 nlohmann::json to_json(const everyo::verify::Outcome& o) {
   nlohmann::json row{{"requirement", o.requirement},
                      {"what", o.what},
+                     {"columns", o.columns},
                      {"reference", number_or_list(o.figure.reference)},
                      {"measured", number_or_list(o.measured)},
                      {"tolerance", o.figure.tolerance},
@@ -39,20 +41,28 @@ nlohmann::json to_json(const everyo::verify::Outcome& o) {
   return row;
 }
 
-std::string shown(const std::vector<double>& values) {
+std::string shown(const everyo::verify::Outcome& o, const std::vector<double>& values) {
   std::string text;
-  for (const double v : values) text += fmt::format("{}{:.4g}", text.empty() ? "" : "  ", v);
-  return text;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t width = i < o.columns.size() ? std::max<std::size_t>(o.columns[i].size(), 9) : 0;
+    text += fmt::format("{}{:<{}}", text.empty() ? "" : "  ", fmt::format("{:.4g}", values[i]), width);
+  }
+  return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
 void print(const everyo::verify::Outcome& o) {
   fmt::print("{}  {:<4} {}\n", o.pass ? "PASS" : "FAIL", o.requirement, o.what);
-  fmt::print("        reference  {}\n", shown(o.figure.reference));
-  fmt::print("        measured   {}   (tolerance {:.3g}: {})\n", shown(o.measured), o.figure.tolerance,
-             o.figure.reason);
+  if (!o.columns.empty()) {
+    std::string heads;
+    for (const std::string& name : o.columns) heads += fmt::format("  {:<9}", name);
+    fmt::print("                 {}\n", heads.substr(0, heads.find_last_not_of(' ') + 1));
+  }
+  fmt::print("        reference  {}\n", shown(o, o.figure.reference));
+  fmt::print("        measured   {}\n", shown(o, o.measured));
+  fmt::print("        tolerance  {:.3g}: {}\n", o.figure.tolerance, o.figure.reason);
   if (!o.note.empty()) fmt::print("        meaning    {}\n", o.note);
   if (o.sabotaged_pass)
-    fmt::print("        sabotaged  {}   {}: {}\n", shown(o.sabotaged), *o.sabotaged_pass ? "NOT FOUND" : "found",
+    fmt::print("        sabotaged  {}   {}: {}\n", shown(o, o.sabotaged), *o.sabotaged_pass ? "NOT FOUND" : "found",
                o.sabotage);
   if (!o.error.empty()) fmt::print("        error      {}\n", o.error);
 }

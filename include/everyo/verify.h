@@ -24,8 +24,9 @@ struct Check {
   std::string what;
   Figure figure;
   std::function<std::vector<double>(bool sabotaged)> measure;
-  std::string sabotage;  ///< the fault that measure(true) puts in
-  std::string note{};    ///< what the figures mean, for the reader
+  std::string sabotage;                ///< the fault that measure(true) puts in
+  std::string note{};                  ///< what the figures mean, for the reader
+  std::vector<std::string> columns{};  ///< names of the figure's numbers, when there are several
 };
 
 struct Outcome {
@@ -37,6 +38,7 @@ struct Outcome {
   std::vector<double> sabotaged{};       ///< measured under the sabotage; empty unless it was asked for
   std::optional<bool> sabotaged_pass{};  ///< must be false
   std::string note{}, error{};           ///< error: what measuring threw; then it has not passed
+  std::vector<std::string> columns{};
   /// Passed, and its sabotage, if it was run, was found without an error.
   [[nodiscard]] bool good() const noexcept { return pass && !sabotaged_pass.value_or(false) && error.empty(); }
 };

@@ -10,6 +10,7 @@ nb::dict python_of(const verify::Outcome& outcome) {
   nb::dict dict;
   dict["requirement"] = outcome.requirement;
   dict["what"] = outcome.what;
+  dict["columns"] = outcome.columns;
   dict["measured"] = outcome.measured;
   dict["reference"] = outcome.figure.reference;
   dict["tolerance"] = outcome.figure.tolerance;

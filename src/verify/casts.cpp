@@ -98,7 +98,7 @@ Tensor faulty_cast(const Tensor& x, DType dtype, CastFault fault) {
 void add_cast_checks(std::vector<verify::Check>& checks, const Figures& figures) {
   checks.push_back(
       {.requirement = "P1",
-       .what = "1e-6, 1e-7, 1e-8, 1e-9 after a cast to float16",
+       .what = "small values after a cast to float16",
        .figure = figures.at("float16_small_values"),
        .measure =
            [](bool sabotaged) {
@@ -106,7 +106,8 @@ void add_cast_checks(std::vector<verify::Check>& checks, const Figures& figures)
              return faulty_cast(x, float16, sabotaged ? CastFault::flushes_subnormals : CastFault::none).to_vector();
            },
        .sabotage = "the cast flushes subnormals to zero",
-       .note = "below 3e-8 a float16 holds nothing: what trains in it must be scaled"});
+       .note = "below 3e-8 a float16 holds nothing: what trains in it must be scaled",
+       .columns = {"1e-6", "1e-7", "1e-8", "1e-9"}});
   checks.push_back({.requirement = "P1",
                     .what = "float16 casts of all values and midpoints that are wrong",
                     .figure = figures.at("float16_wrong_casts"),
@@ -135,10 +136,11 @@ void add_cast_checks(std::vector<verify::Check>& checks, const Figures& figures)
     const std::string name(name_of(dtype));
     checks.push_back(
         {.requirement = "P1",
-         .what = name + ": eps, smallest normal, smallest subnormal, largest, told and found by casts",
+         .what = name + ": its limits, told and found by casts",
          .figure = figures.at(name + "_limits"),
          .measure = [dtype = dtype, other = other](bool sabotaged) { return limits(dtype, sabotaged ? other : dtype); },
-         .sabotage = sabotage});
+         .sabotage = sabotage,
+         .columns = {"eps", "smallest normal", "smallest subnormal", "largest"}});
   }
 }
 

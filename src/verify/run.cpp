@@ -33,7 +33,8 @@ Outcome run(const Check& check, const Options& options) {
                   .figure = check.figure,
                   .measured = {},
                   .sabotage = check.sabotage,
-                  .note = check.note};
+                  .note = check.note,
+                  .columns = check.columns};
   const auto measure = [&](bool sabotaged) -> std::vector<double> {
     try {
       return check.measure(sabotaged);

@@ -73,9 +73,12 @@ TEST(Verify, EveryCheckPassesAndFindsItsSabotage) {
       EXPECT_EQ(outcome.error, "");
       EXPECT_NE(outcome.figure.reason, "");
       EXPECT_NE(outcome.sabotage, "");
+      EXPECT_EQ(outcome.columns.size(), outcome.figure.reference.size() > 1 ? outcome.figure.reference.size() : 0)
+          << outcome.what;
       requirements.insert(outcome.requirement);
     }
-  EXPECT_THAT(requirements, testing::IsSupersetOf({"P1", "P2", "P3a", "P14"}));
+  EXPECT_THAT(requirements, testing::IsSupersetOf({"P1", "P2", "P3a", "P3b", "P4", "P5", "P6", "P7", "P8", "P9", "P10",
+                                                   "P11", "P12", "P13", "P14"}));
 }
 
 TEST(Verify, UnknownTopicsAreNamed) {
