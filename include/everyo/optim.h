@@ -13,6 +13,12 @@ namespace everyo::inline v1 {
 
 /// What every optimizer does. It refers to slots, so it still trains a model that was moved. Parameters without a
 /// gradient are left alone.
+///
+/// A float16 or bfloat16 parameter has a float32 master (`master_weights` of the options): steps are made on it, and
+/// the parameter is its rounding, so that steps smaller than the distance of two halves add up. The parameter has the
+/// last word: where it holds another number than its master's rounding, since someone has set it or loaded weights into
+/// the model, the master begins anew from it, element by element. Without masters, the first step that leaves most of
+/// such a parameter's elements where they were, though it would move them, is logged as a warning.
 class EVERYO_API Optimizer : public Stateful {
  public:
   ~Optimizer() override;
@@ -35,16 +41,20 @@ class EVERYO_API Optimizer : public Stateful {
   /// "SGD", "Adam", "AdamW".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// Step counts, options that change while training, and each parameter's state in its own dtype.
+  /// Step counts, options that change while training, and each parameter's state in its own dtype, masters too.
   [[nodiscard]] StateTree state() const override;
-  /// Throws StateError when names, number or shapes differ; nothing is changed then.
+  /// Each parameter's state keeps the dtype it was saved in. Throws StateError when names, number or shapes differ, and
+  /// for a half parameter whose master is there and not kept here or the other way round, since a master that is made
+  /// from the half is another than the one that was lost; nothing is changed then.
   void load(const StateTree& state) override;
 
  protected:
-  /// State of one parameter: up to three tensors of its shape, undefined until its first step.
+  /// State of one parameter: up to three tensors of its shape and its master, undefined until its first step.
   struct Slot {
     std::array<Tensor, 3> values{};
+    Tensor master{};
     std::int64_t steps = 0;
+    bool said_stalled = false;
   };
   Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
@@ -56,6 +66,13 @@ class EVERYO_API Optimizer : public Stateful {
   [[nodiscard]] std::size_t known_group(std::size_t group) const;
   /// The parameter's state tensor, zeros in `dtype` if it has none yet.
   const Tensor& state_tensor(std::size_t parameter, std::size_t which, DType dtype);
+  /// The float32 master of a half parameter, zeros if it has none yet; null for another parameter, and in a group
+  /// without masters.
+  [[nodiscard]] float* master_of(std::size_t parameter, std::size_t group);
+  /// Whether it may still be said that a half parameter stalls.
+  [[nodiscard]] bool is_watched(std::size_t parameter) const noexcept;
+  /// Says so, once, if most of the elements that a step was to move stayed: their largest value and largest change.
+  void note_stalls(std::size_t parameter, std::int64_t moved, std::int64_t stalled, float weight, float change);
 
   [[nodiscard]] std::size_t group_begin(std::size_t group) const noexcept {
     return group == 0 ? 0 : group_ends_[group - 1];
@@ -65,6 +82,8 @@ class EVERYO_API Optimizer : public Stateful {
   /// Updates the parameters of one group that have a gradient.
   virtual void update(std::size_t group) = 0;
   virtual void change_lr(std::size_t group, double lr) = 0;
+  /// Whether half parameters of a group have masters.
+  [[nodiscard]] virtual bool has_masters(std::size_t group) const;
   /// Names of the state tensors, in the order of Slot::values.
   [[nodiscard]] virtual std::span<const char* const> state_names() const = 0;
 
@@ -77,11 +96,12 @@ class EVERYO_API Optimizer : public Stateful {
 };
 
 struct SGDOptions {
-  double lr = 0.01;         ///< > 0
-  double momentum = 0;      ///< in [0, 1)
-  double weight_decay = 0;  ///< >= 0, added to the gradient (L2)
-  bool nesterov = false;    ///< needs momentum
-  DType state_dtype = float32;
+  double lr = 0.01;             ///< > 0
+  double momentum = 0;          ///< in [0, 1)
+  double weight_decay = 0;      ///< >= 0, added to the gradient (L2)
+  bool nesterov = false;        ///< needs momentum
+  DType state_dtype = float32;  ///< of the velocity, as AdamOptions' of the moments
+  bool master_weights = true;   ///< of half parameters, in float32
 };
 /// Stochastic gradient descent: v = momentum v + g, v = g at first; w -= lr v, with Nesterov w -= lr (g + momentum v).
 class EVERYO_API SGD final : public Optimizer {
@@ -101,6 +121,7 @@ class EVERYO_API SGD final : public Optimizer {
  private:
   void update(std::size_t group) override;
   void change_lr(std::size_t group, double lr) override { options_[group].lr = lr; }
+  [[nodiscard]] bool has_masters(std::size_t group) const override { return options_[group].master_weights; }
   [[nodiscard]] std::span<const char* const> state_names() const override;
   std::vector<SGDOptions> options_;
 };
@@ -113,7 +134,12 @@ struct AdamOptions {
   double weight_decay = 0;  ///< >= 0
   bool amsgrad = false;
   bool decoupled = false;  ///< weight decay on the weight (AdamW) instead of the gradient
+  /// Of the moments: float32; bfloat16, computed in float32 and rounded once in the store; or float64, in which the
+  /// step is computed then. Rounding to bfloat16 keeps a mean of squares from falling by less than 1/256 of itself a
+  /// step, so with beta2 above 0.996 it stays at its height, and a warning says so. float16 cannot hold squares of
+  /// gradients below 2.4e-4 and is refused.
   DType state_dtype = float32;
+  bool master_weights = true;  ///< of half parameters, in float32
 };
 /// Adam (Kingma and Ba, 2015), bias-corrected; amsgrad by Reddi et al., 2018.
 class EVERYO_API Adam : public Optimizer {
@@ -133,6 +159,7 @@ class EVERYO_API Adam : public Optimizer {
  private:
   void update(std::size_t group) final;
   void change_lr(std::size_t group, double lr) final { options_[group].lr = lr; }
+  [[nodiscard]] bool has_masters(std::size_t group) const final { return options_[group].master_weights; }
   [[nodiscard]] std::span<const char* const> state_names() const final;
   std::vector<AdamOptions> options_;
 };
@@ -143,6 +170,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;  ///< on the weight itself
   bool amsgrad = false;
   DType state_dtype = float32;
+  bool master_weights = true;
 };
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): w *= 1 - lr weight_decay before the update.
 class EVERYO_API AdamW final : public Adam {

@@ -5,17 +5,35 @@
 #include "everyo/dtype.h"
 
 // One pass over memory a step: weight, gradient and state are read once and written once. Halves are computed in
-// float32 and rounded once; state is float32 or float64, and with float64 state everything is computed in it.
+// float32 and rounded once, weights and state alike; state is float32, bfloat16 or float64, and with float64 state
+// everything is computed in it.
 namespace everyo::kernels {
 
-struct SgdTask {
-  DType dtype;        // of weight and gradient, floating
-  DType state_dtype;  // float32 or float64
+/// What rounding to a half swallowed of a step. Of the elements that changed before they were rounded (`moved`), those
+/// that did not after it, and the largest such weight and change.
+struct Stalls {
+  std::int64_t moved = 0, stalled = 0;
+  float weight = 0, change = 0;
+  void add(const Stalls& other);
+};
+
+/// The weights of a step. A half may have a float32 master: the step is made on it, and the weight is its rounding. An
+/// element whose weight is another number than its master's rounding was set by someone else, and its master begins
+/// anew from it.
+struct WeightTask {
+  DType dtype;  // of weight and gradient, floating
   void* weight;
+  float* master = nullptr;   // of a half, or null
+  Stalls* stalls = nullptr;  // filled in for a half without a master, unless null
+  std::int64_t size = 0;
+};
+
+struct SgdTask {
+  WeightTask weights;
+  DType state_dtype;
   const void* gradient;
   void* velocity;  // null: no momentum
-  std::int64_t size;
-  bool first;  // velocity has no value yet
+  bool first;      // velocity has no value yet
 };
 struct SgdScalars {
   double lr, momentum, weight_decay;
@@ -25,12 +43,11 @@ struct SgdScalars {
 void sgd(std::span<const SgdTask> tasks, const SgdScalars& scalars);
 
 struct AdamTask {
-  DType dtype, state_dtype;
-  void* weight;
+  WeightTask weights;
+  DType state_dtype;
   const void* gradient;
-  void *mean, *square;  // first and second moment
-  void* largest;        // null: no amsgrad
-  std::int64_t size;
+  void *mean, *square;   // first and second moment
+  void* largest;         // null: no amsgrad
   double step_size;      // lr / (1 - beta1^t)
   double square_factor;  // 1 / sqrt(1 - beta2^t)
 };
@@ -41,14 +58,5 @@ struct AdamScalars {
 };
 /// m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w -= step_size m / (sqrt(v) square_factor + eps).
 void adam(std::span<const AdamTask> tasks, const AdamScalars& scalars);
-
-/// Sum of squares in float64 over fixed blocks: the same for any thread count.
-double sum_of_squares(DType dtype, const void* values, std::int64_t size);
-/// values *= factor, rounded once.
-void scale_in_place(DType dtype, void* values, std::int64_t size, double factor);
-/// Into [-limit, limit]; NaN stays.
-void clip_in_place(DType dtype, void* values, std::int64_t size, double limit);
-/// Index of the first element that is infinite or NaN; -1 when all are finite.
-std::int64_t first_nonfinite(DType dtype, const void* values, std::int64_t size);
 
 }  // namespace everyo::kernels

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "everyo/logging.h"
 #include "everyo/optim.h"
 #include "kernels/optimizer.h"
 #include "optim/options.h"
+#include "optim/stall_watch.h"
 #include "tensor/pool_allocator.h"
 
 namespace everyo::inline v1 {
@@ -18,6 +20,13 @@ void check(const AdamOptions& o) {
   // In float32 a smaller one would be 0 or lose digits, and 0 / (0 + eps) is what a zero gradient comes to.
   if (!(o.eps >= static_cast<double>(std::numeric_limits<float>::min())) || !std::isfinite(o.eps))
     throw ValueError(fmt::format("[Adam] eps {} must be positive: at least 1.2e-38, and finite", o.eps));
+  if (o.state_dtype == bfloat16 && 1 - o.beta2 <= 0x1p-8)
+    log(LogLevel::warning,
+        fmt::format(
+            "[Adam] beta2 is {} and moments are bfloat16: the mean of squares falls by {:.2g} of itself a step at "
+            "most, which rounding to bfloat16 takes back, so it stays at its height; take a beta2 of 0.99, or "
+            "float32 moments",
+            o.beta2, 1 - o.beta2));
 }
 AdamOptions decoupled(const AdamWOptions& o) {
   return {.lr = o.lr,
@@ -27,7 +36,8 @@ AdamOptions decoupled(const AdamWOptions& o) {
           .weight_decay = o.weight_decay,
           .amsgrad = o.amsgrad,
           .decoupled = true,
-          .state_dtype = o.state_dtype};
+          .state_dtype = o.state_dtype,
+          .master_weights = o.master_weights};
 }
 std::vector<Adam::Group> decoupled(const std::vector<AdamW::Group>& groups) {
   std::vector<Adam::Group> result;
@@ -60,21 +70,27 @@ std::span<const char* const> Adam::state_names() const {
 void Adam::update(std::size_t group) {
   const AdamOptions& o = options_[group];
   PoolVector<kernels::AdamTask> tasks;
-  tasks.reserve(group_end(group) - group_begin(group));
-  for (std::size_t i = group_begin(group); i < group_end(group); ++i) {
+  const std::size_t begin = group_begin(group);
+  tasks.reserve(group_end(group) - begin);
+  StallWatch watch(group_end(group) - begin);
+  for (std::size_t i = begin; i < group_end(group); ++i) {
     const Tensor& p = parameters_[i];
     const GradSlot& grad = p.body()->leaf->grad;
     if (!grad.full) continue;
     const auto t = static_cast<double>(slots_[i].steps + 1);
     const Tensor &mean = state_tensor(i, 0, o.state_dtype), &square = state_tensor(i, 1, mean.dtype());
-    tasks.push_back({.dtype = p.dtype(),
+    const bool half = is_half(p.dtype());
+    float* const master = half ? master_of(i, group) : nullptr;
+    tasks.push_back({.weights = {.dtype = p.dtype(),
+                                 .weight = p.bytes(),
+                                 .master = master,
+                                 .stalls = half && master == nullptr && is_watched(i) ? watch.at(i - begin) : nullptr,
+                                 .size = p.size()},
                      .state_dtype = mean.dtype(),
-                     .weight = p.bytes(),
                      .gradient = grad.value.bytes(),
                      .mean = mean.bytes(),
                      .square = square.bytes(),
                      .largest = o.amsgrad ? state_tensor(i, 2, mean.dtype()).bytes() : nullptr,
-                     .size = p.size(),
                      .step_size = o.lr / (1 - std::pow(o.beta1, t)),
                      .square_factor = 1 / std::sqrt(1 - std::pow(o.beta2, t))});
   }
@@ -83,6 +99,8 @@ void Adam::update(std::size_t group) {
                         .eps = o.eps,
                         .weight_decay = o.decoupled ? 0 : o.weight_decay,
                         .decay_factor = o.decoupled ? 1 - o.lr * o.weight_decay : 1});
+  watch.each(
+      [&](std::size_t i, const kernels::Stalls& s) { note_stalls(begin + i, s.moved, s.stalled, s.weight, s.change); });
 }
 
 }  // namespace everyo::inline v1

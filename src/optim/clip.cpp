@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "everyo/optim.h"
-#include "kernels/optimizer.h"
+#include "kernels/gradients.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -55,7 +55,7 @@ std::string first_nonfinite(std::span<const Tensor> parameters, bool values) {
     const Leaf& leaf = *p.body()->leaf;
     if (!values && !leaf.grad.full) continue;
     const Tensor& t = values ? p : leaf.grad.value;
-    if (!t.is_meta() && kernels::first_nonfinite(t.dtype(), t.bytes(), t.size()) >= 0)
+    if (!t.is_meta() && !kernels::all_finite(t.dtype(), t.bytes(), t.size()))
       return leaf.name.empty() ? "(unnamed)" : leaf.name;
   }
   return {};

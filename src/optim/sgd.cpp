@@ -6,6 +6,7 @@
 #include "everyo/optim.h"
 #include "kernels/optimizer.h"
 #include "optim/options.h"
+#include "optim/stall_watch.h"
 #include "tensor/pool_allocator.h"
 
 namespace everyo::inline v1 {
@@ -38,21 +39,29 @@ std::span<const char* const> SGD::state_names() const {
 void SGD::update(std::size_t group) {
   const SGDOptions& o = options_[group];
   PoolVector<kernels::SgdTask> tasks;
-  tasks.reserve(group_end(group) - group_begin(group));
-  for (std::size_t i = group_begin(group); i < group_end(group); ++i) {
+  const std::size_t begin = group_begin(group);
+  tasks.reserve(group_end(group) - begin);
+  StallWatch watch(group_end(group) - begin);
+  for (std::size_t i = begin; i < group_end(group); ++i) {
     const Tensor& p = parameters_[i];
     const GradSlot& grad = p.body()->leaf->grad;
     if (!grad.full) continue;
     const Tensor* velocity = o.momentum != 0 ? &state_tensor(i, 0, o.state_dtype) : nullptr;
-    tasks.push_back({.dtype = p.dtype(),
+    const bool half = is_half(p.dtype());
+    float* const master = half ? master_of(i, group) : nullptr;
+    tasks.push_back({.weights = {.dtype = p.dtype(),
+                                 .weight = p.bytes(),
+                                 .master = master,
+                                 .stalls = half && master == nullptr && is_watched(i) ? watch.at(i - begin) : nullptr,
+                                 .size = p.size()},
                      .state_dtype = velocity ? velocity->dtype() : float32,
-                     .weight = p.bytes(),
                      .gradient = grad.value.bytes(),
                      .velocity = velocity ? velocity->bytes() : nullptr,
-                     .size = p.size(),
                      .first = slots_[i].steps == 0});
   }
   kernels::sgd(tasks, {o.lr, o.momentum, o.weight_decay, o.nesterov});
+  watch.each(
+      [&](std::size_t i, const kernels::Stalls& s) { note_stalls(begin + i, s.moved, s.stalled, s.weight, s.change); });
 }
 
 }  // namespace everyo::inline v1

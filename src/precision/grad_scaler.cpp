@@ -6,7 +6,7 @@
 #include "everyo/op.h"
 #include "everyo/ops.h"
 #include "everyo/precision.h"
-#include "kernels/optimizer.h"
+#include "kernels/gradients.h"
 #include "kernels/unary.h"
 
 namespace everyo::inline v1 {
@@ -68,17 +68,27 @@ Tensor GradScaler::scale(const Tensor& loss) const {
   return apply<scale_loss_record>({scale_}, is_half(loss.dtype()) ? cast(loss, float32) : loss);
 }
 
-// Divides what is scaled; whether all is finite, on all ranks.
+// Divides what is scaled, looking at each gradient once; whether all is finite, on all ranks.
 bool GradScaler::divide(std::span<const Tensor> parameters) {
+  std::string name;
+  double found = 0;
   for (const Tensor& p : parameters) {
-    if (!is_scaled(p)) continue;
-    GradSlot& slot = p.body()->leaf->grad;
-    kernels::scale_in_place(slot.value.dtype(), slot.value.bytes(), slot.value.size(), 1.0 / slot.scale);
-    slot.value.body()->storage->bump_version();
-    slot.scale = 1;
+    Leaf& leaf = *p.body()->leaf;
+    GradSlot& slot = leaf.grad;
+    if (!slot.full || slot.value.is_meta()) continue;
+    const Tensor& g = slot.value;
+    bool finite = false;
+    if (slot.scale == 1) {
+      finite = kernels::all_finite(g.dtype(), g.bytes(), g.size());
+    } else {
+      finite = kernels::divide_in_place(g.dtype(), g.bytes(), g.size(), slot.scale);
+      g.body()->storage->bump_version();
+      slot.scale = 1;
+    }
+    if (finite || found != 0) continue;
+    found = 1;
+    name = leaf.name.empty() ? "(unnamed)" : leaf.name;
   }
-  std::string name = first_nonfinite(parameters);
-  double found = name.empty() ? 0 : 1;
   if (options_.ranks != nullptr) options_.ranks->max({&found, 1});
   if (found == 0) return true;
   overflowed_ = std::move(name);

@@ -2,29 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
-#include <limits>
-#include <random>
 #include <vector>
 
 #include "everyo/context.h"
 #include "everyo/half.h"
+#include "kernels/draw.h"
 #include "kernels/each_target.h"
 
 namespace everyo::kernels {
 namespace {
-
-constexpr std::int64_t several_blocks = 100003;
-
-template <class T>
-std::vector<T> draw(std::int64_t n, unsigned seed, double low = -1, double high = 1) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<double> uniform(low, high);
-  std::vector<T> values(static_cast<std::size_t>(n));
-  for (T& v : values) v = narrow<T>(uniform(engine));
-  return values;
-}
 
 // One update of n elements by the kernel and by the rule in double.
 template <class T>
@@ -33,7 +20,11 @@ void check_sgd(std::int64_t n, const SgdScalars& s, double tolerance) {
   const auto g = draw<T>(n, 2), before = w;
   auto v = draw<float>(n, 3);
   const auto old = v;
-  const SgdTask task{dtype_v<T>, float32, w.data(), g.data(), v.data(), n, false};
+  const SgdTask task{.weights = {.dtype = dtype_v<T>, .weight = w.data(), .size = n},
+                     .state_dtype = float32,
+                     .gradient = g.data(),
+                     .velocity = v.data(),
+                     .first = false};
   sgd({&task, 1}, s);
   for (std::size_t i = 0; i < w.size(); ++i) {
     const double weight = widen(before[i]), grad = widen(g[i]) + s.weight_decay * weight;
@@ -63,9 +54,14 @@ void check_adam(std::int64_t n, bool amsgrad, double tolerance) {
   const auto g = draw<T>(n, 2), before = w;
   auto mean = draw<float>(n, 3), square = draw<float>(n, 4, 0.1, 1), largest = draw<float>(n, 5, 0.1, 1);
   const auto old_mean = mean, old_square = square, old_largest = largest;
-  const AdamTask task{
-      dtype_v<T>, float32, w.data(), g.data(), mean.data(), square.data(), amsgrad ? largest.data() : nullptr,
-      n,          0.02,    1.5};
+  const AdamTask task{.weights = {.dtype = dtype_v<T>, .weight = w.data(), .size = n},
+                      .state_dtype = float32,
+                      .gradient = g.data(),
+                      .mean = mean.data(),
+                      .square = square.data(),
+                      .largest = amsgrad ? largest.data() : nullptr,
+                      .step_size = 0.02,
+                      .square_factor = 1.5};
   const AdamScalars s{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .decay_factor = 0.999};
   adam({&task, 1}, s);
   for (std::size_t i = 0; i < w.size(); ++i) {
@@ -95,72 +91,147 @@ TEST(OptimizerKernels, AdamFollowsItsRule) {
   });
 }
 
+// With a master, the step is that of a float32 weight, and the half is its rounding: to the bit, as the same vectors
+// compute it.
 template <class T>
-void check_squares() {
-  for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{31}, std::int64_t{32}, std::int64_t{33},
-                               std::int64_t{1000}, several_blocks}) {
-    const auto x = draw<T>(n, 7);
-    double want = 0;
-    for (const T v : x) want += static_cast<double>(widen(v)) * static_cast<double>(widen(v));
-    std::vector<std::uint64_t> bits;
-    for_each_target([&] {
-      for (const int threads : {1, 2, 4}) {
-        const ThreadLimit limit(threads);
-        const double sum = sum_of_squares(dtype_v<T>, x.data(), n);
-        EXPECT_NEAR(sum, want, 1e-12 * std::max(want, 1.0)) << n;  // another order of up to 1e5 float64 additions
-        bits.push_back(std::bit_cast<std::uint64_t>(sum));
-      }
-    });
-    // Squares of float32 and halves are exact in double, so even instruction sets agree.
-    if (!std::is_same_v<T, double>) {
-      for (const std::uint64_t each : bits) EXPECT_EQ(each, bits[0]) << n;
-    }
+void check_master(std::int64_t n, DType state) {
+  const auto g = draw<T>(n, 2);
+  auto master = draw<float>(n, 1);
+  auto fine = master;
+  auto w = std::vector<T>(master.size());
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = narrow<T>(master[i]);
+  std::vector<float> wide_g(g.size());
+  for (std::size_t i = 0; i < g.size(); ++i) wide_g[i] = widen(g[i]);
+  std::vector<double> mean(master.size()), square(master.size());  // room for any dtype
+  auto other_mean = mean, other_square = square;
+  const AdamScalars s{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0, .decay_factor = 0.999};
+  for (int step = 0; step < 3; ++step) {
+    AdamTask task{.weights = {.dtype = dtype_v<T>, .weight = w.data(), .master = master.data(), .size = n},
+                  .state_dtype = state,
+                  .gradient = g.data(),
+                  .mean = mean.data(),
+                  .square = square.data(),
+                  .largest = nullptr,
+                  .step_size = 1e-3,
+                  .square_factor = 1.5};
+    adam({&task, 1}, s);
+    task.weights = {.dtype = float32, .weight = fine.data(), .size = n};
+    task.gradient = wide_g.data();
+    task.mean = other_mean.data();
+    task.square = other_square.data();
+    adam({&task, 1}, s);
+    ASSERT_EQ(master, fine);
+    ASSERT_EQ(mean, other_mean);
+    for (std::size_t i = 0; i < w.size(); ++i) ASSERT_EQ(w[i], narrow<T>(master[i])) << i;
   }
 }
 
-TEST(OptimizerKernels, SquaresAreSummedInOneOrder) {
-  check_squares<float>();
-  check_squares<double>();
-  check_squares<Float16>();
-  check_squares<BFloat16>();
+TEST(OptimizerKernels, AMasterIsSteppedAsAFloat32Weight) {
+  for_each_target([] {
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{7}, std::int64_t{33}, several_blocks}) {
+      for (const DType state : {float32, bfloat16, float64}) {
+        check_master<Float16>(n, state);
+        check_master<BFloat16>(n, state);
+      }
+    }
+  });
 }
 
-TEST(OptimizerKernels, ASquareThatIsNotFiniteShows) {
+// A half that was set by someone else is what counts, and only where it was.
+template <class T>
+void check_followed(DType state) {
+  std::vector<T> w(40, narrow<T>(1.0));
+  std::vector<float> master(40, 1.0004F);  // rounds to 1 in either half
+  w[3] = w[35] = narrow<T>(2.0);
+  const std::vector<T> g(40, narrow<T>(0.0));
+  const SgdTask task{.weights = {.dtype = dtype_v<T>, .weight = w.data(), .master = master.data(), .size = 40},
+                     .state_dtype = state,
+                     .gradient = g.data(),
+                     .velocity = nullptr,
+                     .first = true};
+  sgd({&task, 1}, {.lr = 1, .momentum = 0, .weight_decay = 0, .nesterov = false});
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    ASSERT_EQ(master[i], i == 3 || i == 35 ? 2.0F : 1.0004F) << i;
+    ASSERT_EQ(widen(w[i]), i == 3 || i == 35 ? 2.0F : 1.0F) << i;
+  }
+}
+
+TEST(OptimizerKernels, AMasterFollowsAWeightThatWasSet) {
   for_each_target([] {
-    for (const std::size_t at : {0u, 40u, 99u}) {
-      auto x = draw<float>(100, 7);
-      x[at] = std::nanf("");
-      EXPECT_TRUE(std::isnan(sum_of_squares(float32, x.data(), 100)));
-      x[at] = std::numeric_limits<float>::infinity();
-      EXPECT_TRUE(std::isinf(sum_of_squares(float32, x.data(), 100)));
-      EXPECT_EQ(first_nonfinite(float32, x.data(), 100), static_cast<std::int64_t>(at));
+    for (const DType state : {float32, float64}) {
+      check_followed<Float16>(state);
+      check_followed<BFloat16>(state);
+    }
+  });
+}
+
+TEST(OptimizerKernels, MomentsInBfloat16AreRoundedOnce) {
+  for_each_target([] {
+    for (const std::int64_t n : {1, 7, 33, 1000}) {
+      auto w = draw<float>(n, 1), wide = w;
+      const auto g = draw<float>(n, 2);
+      auto mean = draw<BFloat16>(n, 3), square = draw<BFloat16>(n, 4, 0.1, 1);
+      std::vector<float> wide_mean, wide_square;
+      for (const BFloat16 v : mean) wide_mean.push_back(widen(v));
+      for (const BFloat16 v : square) wide_square.push_back(widen(v));
+      const AdamScalars s{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .decay_factor = 1};
+      AdamTask task{.weights = {.dtype = float32, .weight = w.data(), .size = n},
+                    .state_dtype = bfloat16,
+                    .gradient = g.data(),
+                    .mean = mean.data(),
+                    .square = square.data(),
+                    .largest = nullptr,
+                    .step_size = 0.02,
+                    .square_factor = 1.5};
+      adam({&task, 1}, s);
+      task.weights.weight = wide.data();
+      task.state_dtype = float32;
+      task.mean = wide_mean.data();
+      task.square = wide_square.data();
+      adam({&task, 1}, s);
+      EXPECT_EQ(w, wide);  // the step is made before the moments are rounded
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        ASSERT_EQ(mean[i], narrow<BFloat16>(wide_mean[i]));
+        ASSERT_EQ(square[i], narrow<BFloat16>(wide_square[i]));
+      }
     }
   });
 }
 
 template <class T>
-void check_in_place() {
-  const auto x = draw<T>(several_blocks, 7);
-  for_each_target([&] {
-    auto scaled = x, clipped = x;
-    clipped[5] = narrow<T>(std::nan(""));
-    scale_in_place(dtype_v<T>, scaled.data(), several_blocks, 0.3);
-    clip_in_place(dtype_v<T>, clipped.data(), several_blocks, 0.25);
-    using Wide = decltype(widen(T{}));
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      ASSERT_EQ(scaled[i], narrow<T>(widen(x[i]) * static_cast<Wide>(0.3))) << i;
-      if (i == 5) continue;
-      ASSERT_EQ(clipped[i], narrow<T>(std::min(std::max(widen(x[i]), Wide{-0.25}), Wide{0.25}))) << i;
-    }
-    EXPECT_TRUE(std::isnan(widen(clipped[5])));
-  });
+void check_stalls(DType state) {
+  // Of 100,003: every third has a change too small for its weight of 1, the others move or have none.
+  std::vector<T> w(several_blocks, narrow<T>(1.0)), g(several_blocks, narrow<T>(0.0));
+  std::int64_t small = 0, large = 0;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    if (i % 3 == 0) ++small, g[i] = narrow<T>(0x1p-13);
+    if (i % 30 == 1) ++large, g[i] = narrow<T>(0.5);
+  }
+  for (const int threads : {1, 4}) {
+    const ThreadLimit limit(threads);
+    auto weights = w;
+    Stalls found;
+    const SgdTask task{
+        .weights = {.dtype = dtype_v<T>, .weight = weights.data(), .stalls = &found, .size = several_blocks},
+        .state_dtype = state,
+        .gradient = g.data(),
+        .velocity = nullptr,
+        .first = true};
+    sgd({&task, 1}, {.lr = 1, .momentum = 0, .weight_decay = 0, .nesterov = false});
+    EXPECT_EQ(found.stalled, small);
+    EXPECT_EQ(found.moved, small + large);
+    EXPECT_EQ(found.weight, 1);
+    EXPECT_EQ(found.change, 0x1p-13F);
+  }
 }
 
-TEST(OptimizerKernels, ScaleAndClipRoundOnce) {
-  check_in_place<float>();
-  check_in_place<double>();
-  check_in_place<Float16>();
-  check_in_place<BFloat16>();
+TEST(OptimizerKernels, WhatRoundingSwallowsIsCounted) {
+  for_each_target([] {
+    for (const DType state : {float32, float64}) {
+      check_stalls<Float16>(state);
+      check_stalls<BFloat16>(state);
+    }
+  });
 }
 
 }  // namespace
