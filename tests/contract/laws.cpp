@@ -16,6 +16,7 @@ std::span<const Law> laws() {
       Law{"meta", meta_run_predicts},
       Law{"bits", bits_are_fixed},
       Law{"composed", fused_equals_composed},
+      Law{"zeros", fused_has_composed_zeros},
       Law{"lowering", lowering_is_well_formed},
       Law{"attributes", attributes_are_told},
       Law{"memory", memory_is_respected},

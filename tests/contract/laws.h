@@ -47,6 +47,8 @@ Findings meta_run_predicts(const Subject&);
 Findings bits_are_fixed(const Subject&);
 /// A fused record and its composition: the same bits, forward and backward.
 Findings fused_equals_composed(const Subject&);
+/// Of a gradient of 1e-7 in halves, which float16 hardly holds, the two give zeros in the same places.
+Findings fused_has_composed_zeros(const Subject&);
 /// Lowering gives a graph whose every edge is defined once and whose outputs are the op's, or there is a reason.
 Findings lowering_is_well_formed(const Subject&);
 /// An op with attributes tells them to readers: each has a name of its own.

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "contract/session.h"
 
@@ -89,6 +90,27 @@ Findings bits_are_fixed(const Subject& subject) {
   return findings;
 }
 
+namespace {
+// A call of the fused record, and the same of its composition; none when the case calls more than the record.
+struct Pair {
+  Session fused, plain;
+};
+std::optional<Pair> both_of(const Subject& subject, const Case& c, eo::DType dtype) {
+  const Options options{.dtype = dtype, .wanted = differentiable_operands(c)};
+  Session fused = run(c, options);
+  const eo::Tracer::Step* step = fused.step_of(subject.op);
+  if (!step || fused.tracer.steps.size() != 1) return {};  // operands of the call are those of the case
+  Case composed = c;
+  composed.run = [&](Tensors in) {
+    std::vector<const eo::Tensor*> list;
+    for (const eo::Tensor& t : in) list.push_back(&t);
+    return subject.op.composed(eo::Inputs(list.data(), list.size()), step->attrs.get());
+  };
+  Session plain = run(composed, options);
+  return Pair{std::move(fused), std::move(plain)};
+}
+}  // namespace
+
 Findings fused_equals_composed(const Subject& subject) {
   Findings findings;
   if (!subject.op.composed) {
@@ -98,30 +120,46 @@ Findings fused_equals_composed(const Subject& subject) {
   }
   for (const Case& c : every_case(subject.samples)) {
     const Report report(c, findings);
-    const Wanted wanted = differentiable_operands(c);
     for (const eo::DType dtype : floating) {
-      const Options options{.dtype = dtype, .wanted = wanted};
-      const Session fused = run(c, options);
-      const eo::Tracer::Step* step = fused.step_of(subject.op);
-      if (!step || fused.tracer.steps.size() != 1) continue;  // operands of the call are those of the case
-      Case composed = c;
-      composed.run = [&](Tensors in) {
-        std::vector<const eo::Tensor*> list;
-        for (const eo::Tensor& t : in) list.push_back(&t);
-        return subject.op.composed(eo::Inputs(list.data(), list.size()), step->attrs.get());
-      };
-      const Session plain = run(composed, options);
+      const std::optional<Pair> pair = both_of(subject, c, dtype);
+      if (!pair) continue;
       const auto hold = [&](const std::string& what, const eo::Tensor& a, const eo::Tensor& b) {
         if (!a.defined() && !b.defined()) return;
         if (const double units = units_apart(a, b); units > c.tolerance.composed)
           report.add(fmt::format("{} {} is {} units in the last place from the composition's, {} allowed",
                                  eo::name_of(dtype), what, units, c.tolerance.composed));
       };
-      hold("result", fused.out, plain.out);
-      if (!fused.out.requires_grad()) continue;
-      const eo::Tensor seed = seed_for(fused.out);
-      const std::vector<eo::Tensor> a = gradients(fused, seed), b = gradients(plain, seed);
+      hold("result", pair->fused.out, pair->plain.out);
+      if (!pair->fused.out.requires_grad()) continue;
+      const eo::Tensor seed = seed_for(pair->fused.out);
+      const std::vector<eo::Tensor> a = gradients(pair->fused, seed), b = gradients(pair->plain, seed);
       for (std::size_t k = 0; k < a.size(); ++k) hold(fmt::format("gradient {}", k), a[k], b[k]);
+    }
+  }
+  return findings;
+}
+
+Findings fused_has_composed_zeros(const Subject& subject) {
+  Findings findings;
+  if (!subject.op.composed || !subject.op.backward) return findings;
+  for (const Case& c : every_case(subject.samples)) {
+    const Report report(c, findings);
+    for (const eo::DType dtype : {eo::float16, eo::bfloat16}) {
+      const std::optional<Pair> pair = both_of(subject, c, dtype);
+      if (!pair || !pair->fused.out.requires_grad()) continue;
+      const eo::Tensor seed = eo::scale(seed_for(pair->fused.out), 1e-7);
+      const std::vector<eo::Tensor> a = gradients(pair->fused, seed), b = gradients(pair->plain, seed);
+      for (std::size_t k = 0; k < a.size(); ++k) {
+        if (!a[k].defined() || !b[k].defined()) continue;  // one alone is found above
+        const std::vector<double> x = a[k].to_vector(), y = b[k].to_vector();
+        std::size_t differing = 0;
+        for (std::size_t i = 0; i < x.size(); ++i) differing += (x[i] == 0) != (y[i] == 0) ? 1 : 0;
+        if (differing != 0)
+          report.add(
+              fmt::format("{} gradient {}: {} of {} elements are 0 here and not in the composition, or the other "
+                          "way round",
+                          eo::name_of(dtype), k, differing, x.size()));
+      }
     }
   }
   return findings;
