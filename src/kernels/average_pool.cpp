@@ -75,11 +75,11 @@ void backward_rows(const PoolShape& s, bool count_padding, std::int64_t begin, s
     return hn::Set(WideTag<T>(), 1 / static_cast<Wide<T>>(count));
   };
   if (s.tiled())
-    spread(
+    spread<lanes_of<T>>(
         s, begin, end, grad_x, share_of,
         [&](WideVec<T> share, std::int64_t at, std::int64_t lanes)
             HWY_ATTR { return hn::Mul(load_channels(grad + at, lanes), share); },
-        [](WideVec<T> v, std::int64_t) HWY_ATTR { return v; });
+        [](WideVec<T> v, std::int64_t, T* to, std::int64_t lanes) HWY_ATTR { store_channels(v, to, lanes); });
   else
     gather(s, begin, end, grad_x,
            [&](std::int64_t oh, std::int64_t ow, std::int64_t at, std::int64_t lanes, std::int64_t)

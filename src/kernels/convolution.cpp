@@ -57,7 +57,9 @@ Call make_call(ConvolutionPass pass, const ConvolutionProblem& p, std::int64_t b
     call.vendor.problem.dtype = dtype;
     return call;
   };
-  if (p.dtype != float32) {
+  // A small weight's gradient would be mostly transposes of pairs: 1.2 times as long as with copies.
+  const bool worth = pass != ConvolutionPass::weight || !suits_small_convolution(p);
+  if (p.dtype != float32 && worth) {
     const Call call = with(p.dtype);
     if (multiplies_halves(call.vendor)) return call;
   }
@@ -142,14 +144,8 @@ class PackedWeight {
 // y from weight and bias in float32.
 void run_small(const ConvolutionProblem& p, const void* x, const float* weight, const float* bias, bool relu, void* y) {
   for_each_chunk(p, cut(p, float32, chunk_bytes, small_work), [&](std::int64_t first, std::int64_t images) {
-    const std::int64_t n = images * p.image_size();
-    const void* const from = at(p, x, first * p.image_size());
-    const Scratch<float> wide(p.dtype == float32 ? 0 : n);
-    if (p.dtype != float32) convert(p.dtype, from, float32, wide.data(), n);
-    const Room out(p.dtype, at(p, y, first * p.result_size()), float32, images * p.result_size());
-    small_convolution(p, images, p.dtype == float32 ? static_cast<const float*>(from) : wide.data(), weight, bias, relu,
-                      out.floats());
-    out.store();
+    small_convolution(p, images, at(p, x, first * p.image_size()), weight, bias, relu,
+                      at(p, y, first * p.result_size()));
   });
 }
 

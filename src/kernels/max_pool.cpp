@@ -118,10 +118,58 @@ void forward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, cons
   }
 }
 
+// Halves that are only copied stay what they are: twice as many to a vector.
+using Bits = std::uint16_t;
+using BitsTag = hn::ScalableTag<Bits>;
+constexpr auto bits_lanes = static_cast<std::int64_t>(hn::MaxLanes(BitsTag()));
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_some(D d, const hn::TFromD<D>* p, std::int64_t lanes) {
+  if (lanes == bits_lanes) return hn::LoadU(d, p);
+  if constexpr (has_avx512) {
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(lanes)), d, p);
+  } else {
+    HWY_ALIGN hn::TFromD<D> buffer[hn::MaxLanes(d)] = {};
+    std::memcpy(buffer, p, static_cast<std::size_t>(lanes) * sizeof(hn::TFromD<D>));
+    return hn::Load(d, buffer);
+  }
+}
+HWY_INLINE void store_some(hn::Vec<BitsTag> v, Bits* p, std::int64_t lanes) {
+  const BitsTag d;
+  if (lanes == bits_lanes) return hn::StoreU(v, d, p);
+  if constexpr (has_avx512) {
+    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(lanes)), d, p);
+  } else {
+    HWY_ALIGN Bits buffer[hn::MaxLanes(d)];
+    hn::Store(v, d, buffer);
+    std::memcpy(p, buffer, static_cast<std::size_t>(lanes) * sizeof(Bits));
+  }
+}
+
+// Gradient of halves where windows tile the image: each cell is one element of grad or 0.
+void spread_bits(const PoolShape& s, std::int64_t begin, std::int64_t end, const std::uint8_t* winners,
+                 const Bits* grad, Bits* grad_x) {
+  const BitsTag d;
+  const hn::Rebind<std::uint8_t, BitsTag> bytes;
+  struct Winner {
+    hn::Vec<BitsTag> grad, winner;
+  };
+  spread<bits_lanes>(
+      s, begin, end, grad_x, [](std::int64_t, std::int64_t) { return 0; },
+      [&](int, std::int64_t at, std::int64_t lanes) HWY_ATTR {
+        return Winner{load_some(d, grad + at, lanes), hn::PromoteTo(d, load_some(bytes, winners + at, lanes))};
+      },
+      [&](const Winner& w, std::int64_t tap, Bits* to, std::int64_t lanes) HWY_ATTR {
+        store_some(hn::IfThenElseZero(hn::Eq(w.winner, hn::Set(d, static_cast<Bits>(tap))), w.grad), to, lanes);
+      });
+}
+
 // Rows [begin, end) of windows when they tile the image, else of cells.
 template <class T, class Winner>
 void backward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, const Winner* winners, const T* grad,
                    T* grad_x) {
+  if constexpr (is_half_element<T> && sizeof(Winner) == 1)
+    if (s.tiled()) return spread_bits(s, begin, end, winners, bits_of(grad), bits_of(grad_x));
   const WideTag<T> d;
   const auto won = [&](const Best<T>& g, std::int64_t tap) HWY_ATTR {
     return hn::IfThenElseZero(hn::Eq(g.winner, hn::Set(d, static_cast<Wide<T>>(tap))), g.value);
@@ -130,9 +178,11 @@ void backward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, con
     return Best<T>{load_channels(grad + at, lanes), load_winner<T>(winners + at, lanes)};
   };
   if (s.tiled())
-    spread(
+    spread<lanes_of<T>>(
         s, begin, end, grad_x, [](std::int64_t, std::int64_t) { return 0; },
-        [&](int, std::int64_t at, std::int64_t lanes) HWY_ATTR { return gradient(at, lanes); }, won);
+        [&](int, std::int64_t at, std::int64_t lanes) HWY_ATTR { return gradient(at, lanes); },
+        [&](const Best<T>& g, std::int64_t tap, T* to, std::int64_t lanes)
+            HWY_ATTR { store_channels(won(g, tap), to, lanes); });
   else
     gather(s, begin, end, grad_x,
            [&](std::int64_t, std::int64_t, std::int64_t at, std::int64_t lanes, std::int64_t tap)

@@ -43,11 +43,11 @@ HWY_INLINE void with_element(DType dtype, F&& f) {
 }
 
 /// Gradient where no cell lies in two windows: rows [begin, end) of the N * OH of windows, and the cells that belong to
-/// them. With w = of_window(oh, ow) and v = value(w, at, lanes) for its output at index `at` of y, the window's cell of
-/// number `tap` gets share(v, tap).
-template <class T, class OfWindow, class Value, class Share>
+/// them, `step` channels at a time. With w = of_window(oh, ow) and v = value(w, at, lanes) for its output at index `at`
+/// of y, put(v, tap, cell, lanes) writes the share of the window's cell of number `tap`.
+template <std::int64_t step, class T, class OfWindow, class Value, class Put>
 HWY_INLINE void spread(const PoolShape& s, std::int64_t begin, std::int64_t end, T* grad_x, const OfWindow& of_window,
-                       const Value& value, const Share& share) {
+                       const Value& value, const Put& put) {
   const std::int64_t c = s.channels, line = s.width.input * c;
   const Cells last_column = s.width.cells(s.width.output - 1);
   const std::int64_t columns_used = last_column.first + last_column.count;
@@ -62,12 +62,12 @@ HWY_INLINE void spread(const PoolShape& s, std::int64_t begin, std::int64_t end,
       const std::int64_t at = (row * s.width.output + ow) * c;
       // Rows [i, i_end) and columns [j, j_end) of the window.
       const auto fill = [&](std::int64_t i, std::int64_t i_end, std::int64_t j, std::int64_t j_end) HWY_ATTR {
-        for (std::int64_t k = 0; k < c; k += lanes_of<T>) {
-          const std::int64_t lanes = std::min(lanes_of<T>, c - k);
+        for (std::int64_t k = 0; k < c; k += step) {
+          const std::int64_t lanes = std::min(step, c - k);
           const auto v = value(window, at + k, lanes);
           for (std::int64_t r = i; r < i_end; ++r)
             for (std::int64_t q = j; q < j_end; ++q)
-              store_channels(share(v, r * s.width.window + q), corner + r * line + q * c + k, lanes);
+              put(v, r * s.width.window + q, corner + r * line + q * c + k, lanes);
         }
       };
       if (rows.count * columns.count <= 16) {

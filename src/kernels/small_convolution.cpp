@@ -30,9 +30,17 @@ struct Work {
   std::int64_t weight_row;
 };
 
+// The sums of a place, with bias and ReLU, rounded once to T.
+template <class T>
+HWY_INLINE void store_result(hn::Vec<Lanes> sum, T* to, std::size_t count, const float* bias, bool relu) {
+  if (bias) sum = hn::Add(sum, load_first(bias, count));
+  if (relu) sum = hn::IfThenZeroElse(hn::Lt(sum, hn::Zero(Lanes())), sum);  // keeps NaN
+  store_first(sum, to, count);
+}
+
 // Results of up to most_pixels places of the image: pixel[m] points to the first element of its window.
-template <std::size_t pixels, std::size_t vectors>
-HWY_INLINE void run_tile(const Work& w, const float* const* pixel, float* y, std::int64_t y_row, std::int64_t first,
+template <std::size_t pixels, std::size_t vectors, class T>
+HWY_INLINE void run_tile(const Work& w, const float* const* pixel, T* y, std::int64_t y_row, std::int64_t first,
                          std::size_t outputs, const float* bias, bool relu) {
   const Lanes d;
   using V = hn::Vec<Lanes>;
@@ -69,20 +77,21 @@ HWY_INLINE void run_tile(const Work& w, const float* const* pixel, float* y, std
   for (std::size_t m = 0; m < pixels; ++m) {
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < vectors; ++v) {
-      float* const to = y + static_cast<std::int64_t>(m) * y_row + first + static_cast<std::int64_t>(v * width);
+      T* const to = y + static_cast<std::int64_t>(m) * y_row + first + static_cast<std::int64_t>(v * width);
       const float* const plus = bias ? bias + first + v * width : nullptr;
-      store_product<float>(sum[m][v], to, v + 1 == vectors ? last : width, false, plus, relu);
+      store_result(sum[m][v], to, v + 1 == vectors ? last : width, plus, relu);
     }
   }
 }
 
 // `count` pixels, whose results lie one after another.
+template <class T>
 HWY_NOINLINE void run_pixels(const Work& w, const float* const* pixel, std::size_t count, std::int64_t outputs,
-                             const float* bias, bool relu, float* y) {
+                             const float* bias, bool relu, T* y) {
   for (std::int64_t first = 0; first < outputs; first += 2 * static_cast<std::int64_t>(width)) {
     const auto left = static_cast<std::size_t>(std::min<std::int64_t>(outputs - first, 2 * width));
     const auto tile = [&]<std::size_t pixels>(std::size_t at) HWY_ATTR {
-      float* const to = y + static_cast<std::int64_t>(at) * outputs;
+      T* const to = y + static_cast<std::int64_t>(at) * outputs;
       if (left > width)
         run_tile<pixels, 2>(w, pixel + at, to, outputs, first, left, bias, relu);
       else
@@ -101,19 +110,26 @@ struct Padded {
   [[nodiscard]] std::int64_t size() const { return rows * columns * channels; }
 };
 
-void pad_image(const ConvolutionProblem& p, const Padded& padded, const float* image, float* to) {
+template <class T>
+void pad_image(const ConvolutionProblem& p, const Padded& padded, const T* image, float* to) {
   const std::int64_t row = p.width.input * p.channels, padded_row = padded.columns * padded.channels;
   float* inside = to + p.height.before * padded_row + p.width.before * p.channels;
-  for (std::int64_t h = 0; h < p.height.input; ++h, inside += padded_row)
-    std::memcpy(inside, image + h * row, static_cast<std::size_t>(row) * sizeof(float));
+  for (std::int64_t h = 0; h < p.height.input; ++h, inside += padded_row) {
+    if constexpr (is_half_element<T>)
+      copy_elements(image + h * row, inside, static_cast<std::size_t>(row));
+    else
+      std::memcpy(inside, image + h * row, static_cast<std::size_t>(row) * sizeof(float));
+  }
 }
 
-void convolve(const ConvolutionProblem& p, std::int64_t images, const float* x, const float* weight, const float* bias,
-              bool relu, float* y) {
+template <class T>
+void convolve_typed(const ConvolutionProblem& p, std::int64_t images, const T* x, const float* weight,
+                    const float* bias, bool relu, T* y) {
   const Padded padded{p.height.input + p.height.before + p.height.after, p.width.input + p.width.before + p.width.after,
                       p.channels};
   const bool pads = padded.rows != p.height.input || padded.columns != p.width.input;
-  const Scratch<float> room(pads ? padded.size() : 0);
+  const bool copies = pads || is_half_element<T>;
+  const Scratch<float> room(copies ? padded.size() : 0);
   if (pads) std::memset(room.data(), 0, static_cast<std::size_t>(padded.size()) * sizeof(float));
 
   const std::int64_t terms = p.height.window * p.width.window * p.channels;
@@ -135,10 +151,12 @@ void convolve(const ConvolutionProblem& p, std::int64_t images, const float* x, 
   constexpr std::size_t most = 8 * most_pixels;
   const float* pixel[most];
   for (std::int64_t i = 0; i < images; ++i) {
-    const float* const image = x + i * p.image_size();
-    if (pads) pad_image(p, padded, image, room.data());
-    const float* const from = pads ? room.data() : image;
-    float* const to = y + i * p.result_size();
+    const T* const image = x + i * p.image_size();
+    const float* from = room.data();
+    if (copies) pad_image(p, padded, image, room.data());
+    if constexpr (!is_half_element<T>)
+      if (!copies) from = image;
+    T* const to = y + i * p.result_size();
     std::size_t waiting = 0;
     std::int64_t done = 0;
     for (std::int64_t h = 0; h < p.height.output; ++h) {
@@ -150,6 +168,18 @@ void convolve(const ConvolutionProblem& p, std::int64_t images, const float* x, 
       }
     }
     if (waiting > 0) run_pixels(work, pixel, waiting, p.outputs, bias, relu, to + done * p.outputs);
+  }
+}
+
+void convolve(const ConvolutionProblem& p, std::int64_t images, const void* x, const float* weight, const float* bias,
+              bool relu, void* y) {
+  const auto typed = [&]<class T>(T) {
+    convolve_typed(p, images, static_cast<const T*>(x), weight, bias, relu, static_cast<T*>(y));
+  };
+  switch (p.dtype) {
+    case DType::float16: return typed(Float16());
+    case DType::bfloat16: return typed(BFloat16());
+    default: return typed(float());
   }
 }
 
@@ -200,8 +230,8 @@ void flip_weight(const ConvolutionProblem& p, const float* weight, float* flippe
   }
 }
 
-void small_convolution(const ConvolutionProblem& p, std::int64_t images, const float* x, const float* weight,
-                       const float* bias, bool relu, float* y) {
+void small_convolution(const ConvolutionProblem& p, std::int64_t images, const void* x, const float* weight,
+                       const float* bias, bool relu, void* y) {
   use_isa();
   HWY_DYNAMIC_DISPATCH(convolve)(p, images, x, weight, bias, relu, y);
 }

@@ -16,9 +16,9 @@ std::optional<ConvolutionProblem> data_gradient_as_convolution(const Convolution
 /// weight [KH, KW, C, O] -> [KH, KW, O, C], rows and columns from the last to the first.
 void flip_weight(const ConvolutionProblem& problem, const float* weight, float* flipped);
 
-/// y = the convolution of `images` images with weight [KH, KW, C, O], plus bias [O] unless that is null, max(., 0) with
-/// `relu`; on the thread that calls.
-void small_convolution(const ConvolutionProblem& problem, std::int64_t images, const float* x, const float* weight,
-                       const float* bias, bool relu, float* y);
+/// y = the convolution of `images` images of problem.dtype with weight [KH, KW, C, O], plus bias [O] unless that is
+/// null, max(., 0) with `relu`, rounded once; on the thread that calls.
+void small_convolution(const ConvolutionProblem& problem, std::int64_t images, const void* x, const float* weight,
+                       const float* bias, bool relu, void* y);
 
 }  // namespace everyo::kernels

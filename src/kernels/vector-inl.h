@@ -91,54 +91,76 @@ HWY_INLINE hn::Vec<Words> float_to_float16(V v) {
   return hn::Or(result, sign);
 }
 
-HWY_INLINE hn::Vec<Words> load_words(const void* p) {
-  return hn::PromoteTo(Words(), hn::LoadU(HalfWords(), static_cast<const std::uint16_t*>(p)));
+template <class T>
+inline constexpr bool is_half_element = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+using Float16Lanes = hn::Rebind<hwy::float16_t, Words>;  // that the processor converts
+#endif
+
+/// Halves of type T, as their bits, to float32; exact.
+template <class T>
+HWY_INLINE WideVec<float> widen_halves(hn::Vec<HalfWords> bits) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return bfloat16_to_float(hn::PromoteTo(Words(), bits));
+  } else {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    return hn::PromoteTo(WideTag<float>(), hn::BitCast(Float16Lanes(), bits));
+#else
+    return float16_to_float(hn::PromoteTo(Words(), bits));
+#endif
+  }
 }
-template <class V>
-HWY_INLINE hn::Vec<HalfWords> to_half_words(V words) {  // values below 65536
-  return hn::DemoteTo(HalfWords(), hn::BitCast(hn::RebindToSigned<Words>(), words));
+/// float32 to the bits of halves of type T, rounded once.
+template <class T>
+HWY_INLINE hn::Vec<HalfWords> to_halves(WideVec<float> v) {
+  const auto packed = [](auto words) HWY_ATTR {  // values below 65536
+    return hn::DemoteTo(HalfWords(), hn::BitCast(hn::RebindToSigned<Words>(), words));
+  };
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return packed(float_to_bfloat16(v));
+  } else {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    return hn::BitCast(HalfWords(), hn::DemoteTo(Float16Lanes(), v));
+#else
+    return packed(float_to_float16(v));
+#endif
+  }
+}
+template <class T>
+const std::uint16_t* bits_of(const T* p) {
+  return reinterpret_cast<const std::uint16_t*>(p);
+}
+template <class T>
+std::uint16_t* bits_of(T* p) {
+  return reinterpret_cast<std::uint16_t*>(p);
 }
 
 /// A whole vector of elements, widened.
 template <class T>
 HWY_INLINE WideVec<T> load(const T* p) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return bfloat16_to_float(load_words(p));
-  } else if constexpr (std::is_same_v<T, Float16>) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-    const WideTag<float> d;
-    const hn::Rebind<hwy::float16_t, WideTag<float>> dh;
-    return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
-#else
-    return float16_to_float(load_words(p));
-#endif
-  } else {
+  if constexpr (is_half_element<T>)
+    return widen_halves<T>(hn::LoadU(HalfWords(), bits_of(p)));
+  else
     return hn::LoadU(WideTag<T>(), p);
-  }
 }
 
 /// Stores a whole vector, rounded once to the element type.
 template <class T, class V>
 HWY_INLINE void store(V v, T* p) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    hn::StoreU(to_half_words(float_to_bfloat16(v)), HalfWords(), reinterpret_cast<std::uint16_t*>(p));
-  } else if constexpr (std::is_same_v<T, Float16>) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-    const hn::Rebind<hwy::float16_t, WideTag<float>> dh;
-    hn::StoreU(hn::DemoteTo(dh, v), dh, reinterpret_cast<hwy::float16_t*>(p));
-#else
-    hn::StoreU(to_half_words(float_to_float16(v)), HalfWords(), reinterpret_cast<std::uint16_t*>(p));
-#endif
-  } else {
+  if constexpr (is_half_element<T>)
+    hn::StoreU(to_halves<T>(v), HalfWords(), bits_of(p));
+  else
     hn::StoreU(v, WideTag<T>(), p);
-  }
 }
 
 /// The first `count` elements (fewer than a vector), zeros behind them. Reads nothing else.
 template <class T>
 HWY_INLINE WideVec<T> load_part(const T* p, std::size_t count) {
   const WideTag<T> d;
-  if constexpr (can_mask<T> && sizeof(T) >= 4) {
+  if constexpr (can_mask<T> && is_half_element<T>) {
+    const HalfWords words;
+    return widen_halves<T>(hn::MaskedLoad(hn::FirstN(words, count), words, bits_of(p)));
+  } else if constexpr (can_mask<T> && sizeof(T) >= 4) {
     return hn::MaskedLoad(hn::FirstN(d, count), d, p);
   } else {
     HWY_ALIGN T buffer[hn::MaxLanes(d)] = {};
@@ -150,7 +172,10 @@ HWY_INLINE WideVec<T> load_part(const T* p, std::size_t count) {
 template <class T, class V>
 HWY_INLINE void store_part(V v, T* p, std::size_t count) {
   const WideTag<T> d;
-  if constexpr (can_mask<T> && sizeof(T) >= 4) {
+  if constexpr (can_mask<T> && is_half_element<T>) {
+    const HalfWords words;
+    hn::BlendedStore(to_halves<T>(v), hn::FirstN(words, count), words, bits_of(p));
+  } else if constexpr (can_mask<T> && sizeof(T) >= 4) {
     hn::BlendedStore(v, hn::FirstN(d, count), d, p);
   } else {
     HWY_ALIGN T buffer[hn::MaxLanes(d)];
