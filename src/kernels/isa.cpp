@@ -55,6 +55,7 @@ void apply_isa() {
     }
   }
 #endif
+  applied_isa.store(used, std::memory_order_relaxed);
   isa_is_applied.store(true, std::memory_order_release);
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 #include <atomic>
 
+#include "everyo/isa.h"
+
 namespace everyo::kernels {
 
 /// Set once the vendor libraries know the instruction set.
@@ -13,6 +15,9 @@ void try_apply_isa() noexcept;
 
 inline bool isa_applied() noexcept { return isa_is_applied.load(std::memory_order_acquire); }
 
+/// Set by apply_isa().
+inline constinit std::atomic<Isa> applied_isa{Isa::baseline};
+
 /// Called before an op's forward, once per op; after the first time, one load.
 inline void require_isa() {
   if (!isa_applied()) [[unlikely]]
@@ -22,6 +27,11 @@ inline void require_isa() {
 inline void use_isa() noexcept {
   if (!isa_applied()) [[unlikely]]
     try_apply_isa();
+}
+/// everyo::isa() as it was fixed, for a kernel that chooses by itself: without a look at the environment.
+inline Isa used_isa() noexcept {
+  use_isa();
+  return applied_isa.load(std::memory_order_relaxed);
 }
 
 }  // namespace everyo::kernels

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "everyo/half.h"
+#include "kernels/bfloat16_matmul.h"
 #include "kernels/packed_matmul.h"
 #include "kernels/parallel.h"
 #include "kernels/reduce.h"
@@ -44,6 +45,9 @@ void matmul(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEp
   if constexpr (std::is_same_v<T, float>) {
     if (is_small(p)) return small_matmul(p, a, b, c, epilogue);
     if (vendor_matmul(p, a, b, c, epilogue)) return;
+  }
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (bfloat16_matmul(p, a, b, c, epilogue)) return;
   }
   packed_matmul(p, a, b, c, epilogue);
 }
