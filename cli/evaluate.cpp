@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/json.h"
 #include "cli/command.h"
@@ -10,6 +11,7 @@
 #include "everyo/data.h"
 #include "everyo/io.h"
 #include "everyo/ops.h"
+#include "everyo/precision.h"
 #include "everyo/train.h"
 
 namespace cli {
@@ -25,7 +27,7 @@ struct RunConfig {
   std::string model;
   Source source;
   std::int64_t inputs = 0, classes = 0;
-  std::string digest;
+  std::string digest, precision;
 };
 
 RunConfig read_config(const std::filesystem::path& folder) {
@@ -52,8 +54,14 @@ RunConfig read_config(const std::filesystem::path& folder) {
     for (const char* key : {"inputs", "classes"})
       if (!model.at(key).is_number_integer()) throw damaged(fmt::format("model.{} is no whole number", key));
     const Source source{config.value("data", "digits"), config.value("labels", ""), config.value("target", "")};
-    return {model.at("name").get<std::string>(), source, model.at("inputs").get<std::int64_t>(),
-            model.at("classes").get<std::int64_t>(), config.at("digest").get<std::string>()};
+    std::string precision = config.value("precision", "float32");
+    const std::vector<std::string> known = everyo::precision_names();
+    if (std::ranges::find(known, precision) == known.end())
+      throw damaged(
+          fmt::format("precision is '{}', not one of {}", everyo::base::printable(precision), fmt::join(known, ", ")));
+    return {model.at("name").get<std::string>(),    source,
+            model.at("inputs").get<std::int64_t>(), model.at("classes").get<std::int64_t>(),
+            config.at("digest").get<std::string>(), std::move(precision)};
   } catch (const nlohmann::json::exception& error) {
     throw damaged(error.what());
   }
@@ -123,6 +131,8 @@ int evaluate(const Common& common, const Choices& choices) {
   const auto model = load_model(choices.checkpoint, config, all.features.shape()[1], classes_of(all));
   const std::int64_t classes = config.classes;
   const everyo::ArrayDataset rows = of_the_run ? split_rows(source, all).test : all;
+  std::optional<everyo::Autocast> low;  // as the run evaluated it
+  if (const everyo::DType dtype = everyo::dtype_of(config.precision); is_half(dtype)) low.emplace(dtype);
   const auto [loss, accuracy, samples] = everyo::evaluate(*model, everyo::CrossEntropyLoss(), rows);
   const everyo::Tensor matrix =
       everyo::confusion_matrix(everyo::predict_classes(*model, rows), rows.targets, classes);  // [K, K]
@@ -134,9 +144,9 @@ int evaluate(const Common& common, const Choices& choices) {
     confusion.emplace_back(row.begin(), row.end());
     right += row[static_cast<std::size_t>(k)];
   }
-  fmt::print("{} of {} on {}: {}accuracy {:.2f} %, loss {:.4f}; {} of {} rows are wrong\n", config.model,
-             choices.checkpoint, source.data, of_the_run ? "held-out " : "", 100 * accuracy, loss, samples - right,
-             samples);
+  fmt::print("{} of {} on {}{}: {}accuracy {:.2f} %, loss {:.4f}; {} of {} rows are wrong\n", config.model,
+             choices.checkpoint, source.data, low ? " in " + config.precision : "", of_the_run ? "held-out " : "",
+             100 * accuracy, loss, samples - right, samples);
   print_table(confusion);
   if (common.json)
     print_json({{"accuracy", accuracy},

@@ -70,6 +70,11 @@ void RunFolder::add_metrics(const everyo::EpochMetrics& m) {
     row["val_accuracy"] = m.validation->accuracy;
     row["best"] = m.best;
   }
+  if (m.scaling) {
+    row["loss_scale"] = m.scaling->scale;
+    row["skipped_steps"] = m.scaling->skipped;
+    row["overflowed"] = m.scaling->overflowed;
+  }
   metrics_ << row.dump() << '\n' << std::flush;
   check_metrics();
 }

@@ -26,6 +26,14 @@ std::string bar(double part) {
   return std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(width - full), '.');
 }
 
+/// The loss scale, and how many steps of the epoch were left out for which parameter.
+std::string scaling_of(const everyo::TrainProgress& now) {
+  if (!now.scaling) return {};
+  const auto& [scale, skipped, overflowed] = *now.scaling;
+  return fmt::format("  scale {:g}{}", scale,
+                     skipped == 0 ? "" : fmt::format(", {} skipped for '{}'", skipped, overflowed));
+}
+
 }  // namespace
 
 void note_interrupts() {
@@ -49,11 +57,11 @@ Progress::Progress() {
   terminal_ = isatty(STDOUT_FILENO) != 0 && name != nullptr && std::string_view(name) != "dumb";
 }
 
-void Progress::show(const State& s) {
-  const bool epoch_done = s.step == s.steps, done = epoch_done && s.epoch == s.epochs;
+void Progress::show(const everyo::TrainProgress& s) {
+  const bool epoch_done = s.epoch_done(), done = epoch_done && s.epoch == s.epochs;
   const std::string numbers =
-      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  {:.0f} samples/s  {} left", s.epoch, s.epochs, s.loss,
-                  100 * s.accuracy, s.samples_per_second, done ? "0 s" : duration(s.seconds_left));
+      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  {:.0f} samples/s{}  {} left", s.epoch, s.epochs, s.loss,
+                  100 * s.accuracy, s.samples_per_second, scaling_of(s), done ? "0 s" : duration(s.seconds_left));
   if (!terminal_) {
     if (!epoch_done) return;
     fmt::print("{}\n", numbers);

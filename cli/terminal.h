@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string>
 
+#include "everyo/train.h"
+
 namespace cli {
 
 /// Shows where a run stands: one line that is written over on a terminal, a line for each epoch otherwise.
@@ -12,11 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  struct State {
-    std::int64_t epoch, epochs, step, steps;
-    double loss, accuracy, samples_per_second, seconds_left;
-  };
-  void show(const State& state);
+  void show(const everyo::TrainProgress& now);
   /// What the validation after an epoch came to: a line, or a part of the next ones on a terminal.
   void show_validation(double loss, double accuracy, bool best);
   /// Removes the unfinished line, so that something else can be printed.

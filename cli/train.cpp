@@ -23,7 +23,7 @@ constexpr std::int64_t many = 1'000'000'000;
 
 struct Choices {
   Source source;
-  std::string model = "mlp", optimizer = "adam", schedule = "constant", out, config;
+  std::string model = "mlp", optimizer = "adam", schedule = "constant", precision = "float32", out, config;
   std::int64_t epochs = 30, batch = 32, accumulate = 1, seed = 0, warm_up = 0, workers = 0;
   std::optional<double> lr, clip, validation;
   std::optional<std::int64_t> patience;
@@ -63,6 +63,11 @@ struct Run {
     settings.add("warm-up", &c.warm_up, "steps in which the learning rate rises first")
         ->check(whole_number(0, many))
         ->capture_default_str();
+    settings
+        .add("precision", &c.precision,
+             "of matrix products and convolutions; weights are float32 in each, and float16 scales the loss")
+        ->check(one_of(everyo::precision_names()))
+        ->capture_default_str();
     settings.add("clip", &c.clip, "largest norm of all gradients together")->check(number_above_zero());
     settings
         .add("validation", &c.validation,
@@ -101,8 +106,11 @@ everyo::TrainConfig config_of(const Choices& c, const everyo::Loader& loader) {
   if (c.warm_up >= steps)
     throw UsageError(fmt::format("--warm-up {} is the whole run: {} epochs of {} steps; take fewer", c.warm_up,
                                  c.epochs, loader.batches()));
-  everyo::TrainConfig config{
-      .epochs = c.epochs, .seed = static_cast<std::uint64_t>(c.seed), .clip_norm = c.clip, .accumulate = c.accumulate};
+  everyo::TrainConfig config{.epochs = c.epochs,
+                             .seed = static_cast<std::uint64_t>(c.seed),
+                             .clip_norm = c.clip,
+                             .accumulate = c.accumulate,
+                             .precision = everyo::dtype_of(c.precision)};
   if (c.schedule != "constant" || c.warm_up > 0)
     config.schedule = everyo::make_schedule(c.schedule, {.steps = steps, .warm_up = c.warm_up});
   if (c.validation) config.early_stopping.emplace(everyo::EarlyStoppingOptions{.patience = c.patience});
@@ -172,8 +180,9 @@ struct Parts {
 };
 
 void announce(const Choices& choices, const Parts& parts, const std::optional<everyo::Checkpoint>& from) {
-  fmt::print("{} on {}: {} parameters, {} samples, {} with learning rate {:g}\n", choices.model, choices.source.data,
-             parts.model->num_parameters(), parts.rows.train.size(), choices.optimizer, parts.rate);
+  fmt::print("{} on {}: {} parameters, {} samples, {} with learning rate {:g}{}\n", choices.model, choices.source.data,
+             parts.model->num_parameters(), parts.rows.train.size(), choices.optimizer, parts.rate,
+             choices.precision == "float32" ? "" : ", products in " + choices.precision);
   fmt::print("effective batch {}\n",
              everyo::to_string(everyo::effective_batch(parts.loader.options(), choices.accumulate)));
   if (from) fmt::print("resumed from {} at step {}\n", from->folder.string(), from->step);
@@ -196,7 +205,7 @@ everyo::TrainResult fit(const Run& run, Parts& parts, RunFolder* out) {
   {
     Progress progress;
     options.progress = [&](const everyo::TrainProgress& p) {
-      progress.show({p.epoch, p.epochs, p.step, p.steps, p.loss, p.accuracy, p.samples_per_second, p.seconds_left});
+      progress.show(p);
       return !was_interrupted();
     };
     options.epoch_end = [&](const everyo::EpochMetrics& row) {
@@ -240,6 +249,7 @@ int finish(const Common& common, const Choices& choices, Parts& parts, RunFolder
                           {"epochs", choices.epochs},
                           {"batch", choices.batch},
                           {"optimizer", {{"name", choices.optimizer}, {"lr", parts.rate}}},
+                          {"precision", choices.precision},
                           {"seed", choices.seed},
                           {"isa", everyo::name_of(everyo::isa())},
                           {"digest", digest},

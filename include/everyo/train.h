@@ -13,6 +13,7 @@
 #include "everyo/early_stopping.h"
 #include "everyo/nn.h"
 #include "everyo/optim.h"
+#include "everyo/precision.h"
 
 // The loop around a model. Letters: N rows of a batch, K classes.
 namespace everyo::inline v1 {
@@ -29,15 +30,26 @@ struct TrainConfig {
   TargetCount count{};          ///< what the loss divides by: rows, unless it says otherwise
   Schedule schedule{};          ///< of the optimizer's learning rates, by its steps; none: they stay
   std::optional<EarlyStoppingOptions> early_stopping{};
+  DType precision = float32;   ///< of products in forward and loss: float32 leaves dtypes as they are, float16 and
+                               ///< bfloat16 are under Autocast; evaluation, too
+  GradScalerOptions scaler{};  ///< with float16
+};
+
+/// What loss scaling came to, of an epoch so far.
+struct LossScaling {
+  double scale = 1;          ///< now
+  std::int64_t skipped = 0;  ///< batches whose step was left out
+  std::string overflowed{};  ///< the first parameter whose gradient was not finite in the last of them, "" before it
 };
 
 /// Where a run stands.
 struct TrainProgress {
-  std::int64_t epoch = 0, epochs = 0;  ///< epoch from 1
-  std::int64_t step = 0, steps = 0;    ///< batches of this epoch, from 1
-  double loss = 0, accuracy = 0;       ///< of this epoch so far, over its targets that count; NaN before the first
-  double samples_per_second = 0;       ///< of this run so far
-  double seconds_left = 0;             ///< of the whole run, if it goes on as fast
+  std::int64_t epoch = 0, epochs = 0;    ///< epoch from 1
+  std::int64_t step = 0, steps = 0;      ///< batches of this epoch, from 1
+  double loss = 0, accuracy = 0;         ///< of this epoch so far, over its targets that count; NaN before the first
+  double samples_per_second = 0;         ///< of this run so far
+  double seconds_left = 0;               ///< of the whole run, if it goes on as fast
+  std::optional<LossScaling> scaling{};  ///< with float16
   [[nodiscard]] bool epoch_done() const noexcept { return step == steps; }
 };
 /// Called after every step; false stops the run after it, unless the run is at its end anyway.
@@ -57,7 +69,8 @@ struct EpochMetrics {
   double learning_rate = 0;       ///< of its last step
   double seconds = 0, samples_per_second = 0;
   std::optional<Evaluation> validation{};
-  bool best = false;  ///< the best so far, as early stopping is told to see it
+  bool best = false;                     ///< the best so far, as early stopping is told to see it
+  std::optional<LossScaling> scaling{};  ///< with float16
 };
 /// Called after every epoch, when the trainer's state is that of the epoch's end.
 using EpochCallback = std::function<void(const EpochMetrics&)>;
@@ -83,8 +96,9 @@ struct FitOptions {
 ///     trainer.fit(loader, {.validation = &held_out});
 class EVERYO_API Trainer {
  public:
-  /// Throws ValueError for epochs or accumulate below 1, a clip_norm that is not above 0 ("gradient_clip"), and what
-  /// EarlyStopping refuses. With a schedule, the optimizer's learning rates are those of its first step from here on.
+  /// Throws ValueError for epochs or accumulate below 1, a clip_norm that is not above 0 ("gradient_clip"), another
+  /// precision, and what EarlyStopping and GradScaler refuse. With a schedule, the optimizer's learning rates are those
+  /// of its first step from here on.
   Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, const TrainConfig& config = {});
 
   /// Trains from where the loader stands to the end of epoch `epochs`, counted by the loader. A batch is one optimizer
@@ -92,13 +106,17 @@ class EVERYO_API Trainer {
   /// step, and the first of them is logged. Each step is one event of kind `other` with its parts inside: data,
   /// forward, backward, optimizer. The model is in training mode during it and each module in its own mode afterwards.
   ///
+  /// In float16 the loss is scaled, and a step whose gradients overflowed is left out: it is logged with the first such
+  /// parameter, and neither steps() nor the schedule count it. Gradients are unscaled before they are clipped.
+  ///
   /// With early stopping, a run that ends (by it, or after its last epoch) leaves the model with the weights of the
   /// best epoch; one that a callback stops goes on later, and keeps those it has. Save what is to be resumed in
   /// `epoch_end`.
   ///
   /// Throws ValueError when early stopping watches a validation that is not given; StateError when a loss is not
   /// finite: the message names the step, the loss, and the first parameter whose value or gradient is not finite. The
-  /// optimizer has not made that step.
+  /// optimizer has not made that step. In float16 also after `scaler.most_skips` steps in a row that were left out,
+  /// with the parameter's name.
   TrainResult fit(Loader& loader, const FitOptions& options = {});
 
   /// Loss and accuracy over all rows of `data`, in evaluation mode and without a graph; each module's own mode comes
@@ -106,16 +124,19 @@ class EVERYO_API Trainer {
   [[nodiscard]] Evaluation evaluate(const Dataset& data, std::int64_t batch = 256) const;
 
   /// All that a resumed run needs to go on with the same bits: model, optimizer, schedule, early stopping with its best
-  /// weights, steps, the epoch's sums so far, and where the loader stands. Between steps; a callback may call it.
+  /// weights, the scaler, steps, the epoch's sums so far, and where the loader stands. Between steps; a callback may
+  /// call it.
   [[nodiscard]] StateTree state(const Loader& loader) const;
   /// Takes up such a state: `fit` goes on from there. `accumulate` may differ, and so may epochs and patience. Throws
-  /// StateError for a state of another model, optimizer or order of samples, or with other parts (a schedule, early
-  /// stopping) than this trainer's.
+  /// StateError for a state of another model, optimizer, precision or order of samples, or with other parts (a
+  /// schedule, early stopping) than this trainer's.
   void load(const StateTree& state, Loader& loader);
 
   /// Steps made so far.
   [[nodiscard]] std::int64_t steps() const noexcept { return step_; }
   [[nodiscard]] const TrainConfig& config() const noexcept { return config_; }
+  /// What scales the loss; null unless in float16.
+  [[nodiscard]] const GradScaler* scaler() const noexcept { return scaler_ ? &*scaler_ : nullptr; }
   /// Where early stopping stands; null without it.
   [[nodiscard]] const EarlyStopping* early_stopping() const noexcept { return early_ ? &*early_ : nullptr; }
 
@@ -126,6 +147,8 @@ class EVERYO_API Trainer {
     std::int64_t counted = 0;  // targets that the loss is a mean over
     std::int64_t correct = 0, labels = 0, samples = 0;
     double learning_rate = 0;  // of the last step
+    std::int64_t skipped = 0;  // steps left out
+    std::string overflowed{};  // in the last of them
     [[nodiscard]] double mean_loss() const { return mean(loss, counted); }
     [[nodiscard]] double accuracy() const { return mean(static_cast<double>(correct), labels); }
     [[nodiscard]] static double mean(double sum, std::int64_t n) {
@@ -135,6 +158,9 @@ class EVERYO_API Trainer {
   void step(const Batch& batch);
   void forward_backward(const MicroBatch& part, Totals& sums);
   void update();
+  bool try_step();
+  void log_skip() const;
+  [[nodiscard]] std::optional<LossScaling> scaling(const Totals& totals) const;
   [[noreturn]] void report_bad_loss(const Tensor& loss, const MicroBatch& part);
   [[noreturn]] void report_bad_gradient(double norm);
   EpochMetrics end_epoch(std::int64_t epoch, double seconds, const FitOptions& options);
@@ -145,6 +171,7 @@ class EVERYO_API Trainer {
   TrainConfig config_;
   std::optional<Scheduler> scheduler_;
   std::optional<EarlyStopping> early_;
+  std::optional<GradScaler> scaler_;
   std::int64_t step_ = 0;
   Totals epoch_;
   bool said_empty_ = false;  // that a batch without a target that counts makes no step
@@ -185,6 +212,9 @@ EVERYO_API std::vector<std::string> optimizer_names();
 /// for another name.
 EVERYO_API std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Tensor> parameters,
                                                      std::optional<double> learning_rate = {});
+
+/// Names of the dtypes that TrainConfig::precision takes.
+EVERYO_API std::vector<std::string> precision_names();
 
 struct ScheduleOptions {
   std::int64_t steps = 0;    ///< of the whole run, 1 or more

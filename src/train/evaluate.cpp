@@ -3,6 +3,7 @@
 #include "everyo/ops.h"
 #include "everyo/train.h"
 #include "train/mode_scope.h"
+#include "train/precision_scope.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -51,6 +52,7 @@ Evaluation evaluate(ModuleBase& model, const LossFunction& loss, const Dataset& 
 }
 
 Evaluation Trainer::evaluate(const Dataset& data, std::int64_t batch) const {
+  const train::PrecisionScope low(config_.precision);
   return everyo::evaluate(model_, loss_, data, batch, config_.count);
 }
 

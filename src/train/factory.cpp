@@ -78,6 +78,8 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Ten
   unknown("make_optimizer", "optimizer", name, optimizer_names());
 }
 
+std::vector<std::string> precision_names() { return {"float32", "float16", "bfloat16"}; }
+
 std::vector<std::string> schedule_names() { return {"constant", "step", "cosine"}; }
 
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {

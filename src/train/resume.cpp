@@ -35,7 +35,7 @@ namespace everyo::inline v1 {
 namespace {
 
 // The parts of a state that only some trainers have.
-constexpr const char *schedule_key = "schedule", *early_key = "early_stopping";
+constexpr const char *schedule_key = "schedule", *early_key = "early_stopping", *scaler_key = "scaler";
 
 void check_part(const StateTree& state, const char* key, bool here) {
   if (state.contains(key) == here) return;
@@ -51,8 +51,10 @@ StateTree Trainer::state(const Loader& loader) const {
   tree["optimizer"] = optimizer_.state();
   if (scheduler_) tree[schedule_key] = scheduler_->state();
   if (early_) tree[early_key] = early_->state();
+  if (scaler_) tree[scaler_key] = scaler_->state();
   tree["loader"] = loader.state();
   StateTree& own = tree["trainer"];
+  own["precision"] = std::string(name_of(config_.precision));
   own["step"] = step_;
   own["loss_sum"] = epoch_.loss;
   own["counted"] = epoch_.counted;
@@ -60,6 +62,10 @@ StateTree Trainer::state(const Loader& loader) const {
   own["labels"] = epoch_.labels;
   own["samples"] = epoch_.samples;
   own["learning_rate"] = epoch_.learning_rate;
+  if (scaler_) {
+    own["skipped"] = epoch_.skipped;
+    own["overflowed"] = epoch_.overflowed;
+  }
   return tree;
 }
 
@@ -68,23 +74,34 @@ void Trainer::load(const StateTree& state, Loader& loader) {
   const auto step = own.get<std::int64_t>("step"), samples = own.get<std::int64_t>("samples");
   // Version 0.4 had one number for all three counts.
   const auto count = [&](const char* key) { return own.contains(key) ? own.get<std::int64_t>(key) : samples; };
+  const std::string precision = own.contains("precision") ? own.get<std::string>("precision") : "float32";
+  if (precision != name_of(config_.precision))
+    throw StateError(
+        fmt::format("[Trainer] the state was saved in {}, and this trainer's precision is {}; make it with "
+                    "the precision of then, or begin anew with the model's weights",
+                    precision, name_of(config_.precision)));
   const Totals epoch{.loss = own.get<double>("loss_sum"),
                      .counted = count("counted"),
                      .correct = own.get<std::int64_t>("correct"),
                      .labels = count("labels"),
                      .samples = samples,
-                     .learning_rate = own.contains("learning_rate") ? own.get<double>("learning_rate") : 0};
-  if (step < 0 || samples < 0 || epoch.counted < 0 || epoch.correct < 0 || epoch.correct > epoch.labels)
+                     .learning_rate = own.contains("learning_rate") ? own.get<double>("learning_rate") : 0,
+                     .skipped = scaler_ ? own.get<std::int64_t>("skipped") : 0,
+                     .overflowed = scaler_ ? own.get<std::string>("overflowed") : ""};
+  if (step < 0 || samples < 0 || epoch.counted < 0 || epoch.skipped < 0 || epoch.correct < 0 ||
+      epoch.correct > epoch.labels)
     throw StateError(fmt::format("[Trainer] the state has step {}, {} right of {} samples; it is damaged", step,
                                  epoch.correct, epoch.labels));
   check_part(state, schedule_key, scheduler_.has_value());
   check_part(state, early_key, early_.has_value());
+  check_part(state, scaler_key, scaler_.has_value());
   const StateDict values = train::state_dict_of(state.at("model"));
   const auto load_all = [&](const StateDict& model, const StateTree& from) {
     model_.load_state_dict(model);
     optimizer_.load(from.at("optimizer"));
     if (scheduler_) scheduler_->load(from.at(schedule_key));
     if (early_) early_->load(from.at(early_key));
+    if (scaler_) scaler_->load(from.at(scaler_key));
     loader.load(from.at("loader"));
   };
   const StateTree before = this->state(loader);  // each part checks itself; if a later one refuses, all goes back

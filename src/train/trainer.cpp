@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "everyo/ops.h"
 #include "everyo/train.h"
 #include "train/mode_scope.h"
+#include "train/precision_scope.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -51,6 +53,10 @@ Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, con
     static_cast<void>(metric({.validation = Evaluation{}}, config.early_stopping->monitor));  // a name that is known
     early_.emplace(model, *config.early_stopping);
   }
+  if (config.precision != float32 && !is_half(config.precision))
+    throw ValueError(
+        fmt::format("[Trainer] precision {} must be float32, float16 or bfloat16", name_of(config.precision)));
+  if (config.precision == float16) scaler_.emplace(config.scaler);
   if (config.schedule) scheduler_.emplace(optimizer, config.schedule);
 }
 
@@ -80,14 +86,17 @@ void Trainer::forward_backward(const MicroBatch& part, Totals& sums) {
   Tensor prediction, loss;
   {
     const EventScope event("forward", EventKind::forward);
+    const train::PrecisionScope low(config_.precision);
     prediction = model_.forward_any(part.features);
     loss = loss_(prediction, part.targets);
+    if (low.is_on() && is_half(loss.dtype())) loss = cast(loss, float32);  // a weight would be rounded with it
   }
   const double value = loss.item();
   if (!std::isfinite(value)) report_bad_loss(loss, part);
   {
     const EventScope event("backward", EventKind::backward);
-    (part.weight == 1 ? loss : loss * part.weight).backward();
+    const Tensor weighted = part.weight == 1 ? loss : loss * part.weight;
+    scaler_ ? scaler_->backward(weighted) : weighted.backward();
   }
   sums.loss += value * part.weight;
   sums.correct += count_correct(prediction, part.targets, config_.count.ignore_index).value_or(0);
@@ -96,12 +105,42 @@ void Trainer::forward_backward(const MicroBatch& part, Totals& sums) {
 
 void Trainer::update() {
   const EventScope event("optimizer", EventKind::optimizer);
+  if (try_step()) {
+    if (scheduler_) scheduler_->step();
+    ++step_;
+  } else {
+    ++epoch_.skipped;
+    epoch_.overflowed = scaler_->overflowed();
+    log_skip();
+  }
+  if (scaler_) scaler_->update();
+}
+
+// A run of skips is a few lines: the first, the second, the fourth and so on.
+void Trainer::log_skip() const {
+  const auto in_a_row = static_cast<std::uint64_t>(scaler_->skips_in_a_row()) + 1;
+  if (!std::has_single_bit(in_a_row) || !log_enabled(LogLevel::warning)) return;
+  log(LogLevel::warning,
+      fmt::format(
+          "[Trainer] after step {} a step is left out, {} in a row: at a loss scale of {} the gradient of '{}' is "
+          "not finite",
+          step_, in_a_row, scaler_->scale(), epoch_.overflowed.empty() ? "(on another rank)" : epoch_.overflowed));
+}
+
+// The optimizer's step, unless gradients overflowed; whether it was made.
+bool Trainer::try_step() {
+  if (scaler_ && !scaler_->unscale(optimizer_)) return scaler_->step(optimizer_);  // counts it
   if (config_.clip_norm)
     if (const double norm = clip_grad_norm(optimizer_.parameters(), *config_.clip_norm); !std::isfinite(norm))
       report_bad_gradient(norm);
+  if (scaler_) return scaler_->step(optimizer_);
   optimizer_.step();
-  if (scheduler_) scheduler_->step();
-  ++step_;
+  return true;
+}
+
+std::optional<LossScaling> Trainer::scaling(const Totals& totals) const {
+  if (!scaler_) return std::nullopt;
+  return LossScaling{.scale = scaler_->scale(), .skipped = totals.skipped, .overflowed = totals.overflowed};
 }
 
 void Trainer::report_bad_loss(const Tensor& loss, const MicroBatch& part) {
@@ -126,8 +165,10 @@ void Trainer::report_bad_loss(const Tensor& loss, const MicroBatch& part) {
   }
   optimizer_.zero_grad();
   const double value = loss.item();
-  throw StateError(fmt::format("[Trainer] step {}: the loss is {}; {}", step_ + 1,
-                               std::isnan(value) ? std::abs(value) : value, cause));
+  const char* range =
+      config_.precision == float16 ? "; values above 65504 are infinite in float16, so try bfloat16, too" : "";
+  throw StateError(fmt::format("[Trainer] step {}: the loss is {}; {}{}", step_ + 1,
+                               std::isnan(value) ? std::abs(value) : value, cause, range));
 }
 
 void Trainer::report_bad_gradient(double norm) {
@@ -149,7 +190,8 @@ EpochMetrics Trainer::end_epoch(std::int64_t epoch, double seconds, const FitOpt
                    .accuracy = totals.accuracy(),
                    .learning_rate = totals.learning_rate,
                    .seconds = seconds,
-                   .samples_per_second = static_cast<double>(totals.samples) / seconds};
+                   .samples_per_second = static_cast<double>(totals.samples) / seconds,
+                   .scaling = scaling(totals)};
   if (options.validation != nullptr) row.validation = evaluate(*options.validation);
   if (early_) row.best = early_->update(epoch, metric(row, early_->options().monitor));
   return row;
@@ -190,6 +232,7 @@ TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
       now.step = (loader.position() + loader.options().batch - 1) / loader.options().batch;
       now.loss = epoch_.mean_loss();
       now.accuracy = epoch_.accuracy();
+      now.scaling = scaling(epoch_);
       now.samples_per_second = static_cast<double>(samples) / seconds_since(run_start);
       now.seconds_left = (samples_of_run - static_cast<double>(samples)) / now.samples_per_second;
       result.stopped = !options.progress(now);
