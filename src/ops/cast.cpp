@@ -57,9 +57,10 @@ constinit const Op* const cast_op = &op_of<cast_record>;
 
 Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : apply<cast_record>({x.dtype(), dtype}, x); }
 
-Tensor as_low(const Tensor& x) {
+Tensor as_low(const Tensor& x, const Tensor& with) {
   const DType to = context().autocast_dtype;
-  if (!x.defined() || !is_floating(x.dtype()) || x.dtype() == to) return x;
+  if (!x.defined() || x.dtype() == to) return x;
+  if (!is_floating(x.dtype()) && !(with.defined() && is_floating(with.dtype()))) return x;
   const Leaf* leaf = x.body()->leaf.get();
   return apply<cast_record>({x.dtype(), to, leaf != nullptr && leaf->parameter}, x);
 }

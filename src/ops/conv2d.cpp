@@ -230,7 +230,7 @@ Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   if (context().autocast) [[unlikely]]
-    return conv2d_of(as_low(x), as_low(weight), as_low(bias), options);
+    return conv2d_of(as_low(x, weight), as_low(weight, x), as_low(bias, weight), options);
   return conv2d_of(x, weight, bias, options);
 }
 

@@ -16,8 +16,9 @@ void give_reduced(Backward& b, std::size_t input, Tensor gradient, const Shape& 
 
 /// x in float32 when its dtype is not floating: exp of integers is a float.
 Tensor as_floating(const Tensor& x);
-/// A floating tensor in the autocast dtype: for the operands of ops whose policy is low, when autocast is on.
-Tensor as_low(const Tensor& x);
+/// x in the autocast dtype, unless neither x nor what it is multiplied with is floating: for the operands of ops whose
+/// policy is low, when autocast is on.
+Tensor as_low(const Tensor& x, const Tensor& with);
 /// The same, and in float32 when autocast is on: for the ops whose policy is keep32.
 Tensor as_float32_under_autocast(const Tensor& x);
 

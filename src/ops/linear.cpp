@@ -174,7 +174,7 @@ Tensor linear_of(const Tensor& x, const Tensor& weight, const Tensor& bias, Acti
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
   if (context().autocast) [[unlikely]]
-    return linear_of(as_low(x), as_low(weight), as_low(bias), activation);
+    return linear_of(as_low(x, weight), as_low(weight, x), as_low(bias, weight), activation);
   return linear_of(x, weight, bias, activation);
 }
 

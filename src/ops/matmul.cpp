@@ -185,7 +185,7 @@ constinit const Op* const matmul_op = &op_of<matmul_record>;
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   if (context().autocast) [[unlikely]]
-    return apply<matmul_record>({}, as_low(a), as_low(b));
+    return apply<matmul_record>({}, as_low(a, b), as_low(b, a));
   if (a.defined() && b.defined() && a.dtype() != b.dtype()) [[unlikely]] {
     const DType dtype = promote(a.dtype(), b.dtype());
     return apply<matmul_record>({}, cast(a, dtype), cast(b, dtype));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/node.h"
 #include "everyo/op.h"
 #include "everyo/ops.h"
 #include "everyo/precision.h"
@@ -40,6 +41,11 @@ constexpr Record<LossScaleAttrs> scale_loss_record{
     .onnx = no("a scaled loss belongs to training"),
     .composed = no("a product that also tells the walk")};
 
+bool made_by_scaling(const Tensor& loss) {
+  const GraphNode* made = loss.is_leaf() ? nullptr : loss.body()->node.get();
+  return made != nullptr && static_cast<const Node*>(made)->op == &op_of<scale_loss_record>;
+}
+
 bool is_scaled(const Tensor& parameter) {
   const GradSlot& slot = parameter.body()->leaf->grad;
   return slot.full && slot.scale != 1;
@@ -65,6 +71,8 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), sc
 
 Tensor GradScaler::scale(const Tensor& loss) const {
   if (!options_.enabled) return loss;
+  if (made_by_scaling(loss))
+    throw StateError("[GradScaler.scale] the loss is scaled already; give the loss itself, or call its own backward()");
   return apply<scale_loss_record>({scale_}, is_half(loss.dtype()) ? cast(loss, float32) : loss);
 }
 
@@ -133,6 +141,8 @@ bool GradScaler::step(Optimizer& optimizer) {
 }
 
 void GradScaler::update() {
+  std::erase_if(progress_,
+                [](const auto& entry) { return entry.second.stage == Stage::ready; });  // an error came first
   if (!options_.enabled || progress_.empty()) return progress_.clear();
   const bool finite = std::ranges::all_of(progress_, [](const auto& entry) { return entry.second.finite; });
   if (!finite) {
