@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Optional, Protocol, TypeVar
@@ -22,14 +23,18 @@ class Mode(Protocol):
 
 class Scope:
     """A mode of this thread: a context manager, which may be entered again, and a decorator. `make` makes the mode; each
-    decorated call makes its own, so that threads and recursion do not meet."""
+    thread and each decorated call has its own, so that threads and recursion do not meet."""
 
     def __init__(self, make: Callable[[], Mode]) -> None:
         self._make = make
-        self._mode = make()
+        self._here = threading.local()
+        self._here.mode = make()  # refuses what is wrong now, and not when it is entered
 
     def __enter__(self: _S) -> _S:
-        self._mode.__enter__()
+        mode = getattr(self._here, "mode", None)
+        if mode is None:
+            mode = self._here.mode = self._make()
+        mode.__enter__()
         return self
 
     def __exit__(
@@ -38,7 +43,7 @@ class Scope:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self._mode.__exit__(kind, error, trace)
+        self._here.mode.__exit__(kind, error, trace)
 
     def __call__(self, function: _F) -> _F:
         make = self._make
