@@ -158,6 +158,7 @@ void bind_data(nb::module_& m);
 void bind_precision(nb::module_& m);
 void bind_profile(nb::module_& m);
 void bind_verify(nb::module_& m);
+void bind_logging();
 
 }  // namespace everyo::python
 

@@ -23,4 +23,5 @@ NB_MODULE(_core, m) {
   bind_precision(m);
   bind_profile(m);
   bind_verify(m);
+  bind_logging();
 }
