@@ -33,6 +33,12 @@ std::vector<Tensor> slots_in(const Parameters& parameters) {
   return list;
 }
 
+nb::tuple names_of(std::span<const DType> dtypes) {
+  nb::list names;
+  for (const DType dtype : dtypes) names.append(name_of(dtype));
+  return nb::tuple(names);
+}
+
 const void* identity(nb::handle optimizer) { return optimizer.ptr(); }
 
 std::int64_t count_in(const nb::dict& state, const char* name) {
@@ -70,6 +76,23 @@ void bind_precision(nb::module_& m) {
   m.def(
       "autocast_dtype_name", [] { return std::string(name_of(context().autocast_dtype)); },
       "The half that products of this thread take under autocast.");
+  m.def(
+      "autocast_ops", [] { return autocast_ops(); },
+      "Names of the library's ops that compute in halves under autocast.");
+  m.def(
+      "precision_report",
+      [](const nb::callable& run) {
+        const std::vector<PrecisionRow> rows = precision_report([&run] { run(); });
+        nb::list list;
+        for (const PrecisionRow& row : rows)
+          list.append(nb::make_tuple(row.module, row.op, name_of(row.policy), names_of(row.operands),
+                                     names_of(row.results), row.calls));
+        return nb::make_tuple(list, to_string(rows));
+      },
+      "run"_a,
+      nb::sig("def precision_report(run: typing.Callable[[], object]) -> "
+              "tuple[list[tuple[str, str, str, tuple[str, ...], tuple[str, ...], int]], str]"),
+      "What ran in which dtype while `run` did, as rows and as a table.");
   nb::class_<GradScaler>(m, "GradScaler")
       .def(
           "__init__",

@@ -84,7 +84,7 @@ from everyo._core import (
     zeros_like,
 )
 from everyo import core, data, datasets, nn, optim, serialization, training
-from everyo.core.autocast import GradScaler, autocast, autocast_dtype, is_autocast_enabled
+from everyo.core.autocast import GradScaler, autocast, autocast_dtype, is_autocast_enabled, precision_report
 from everyo.core.autograd import enable_grad, no_grad, set_grad_enabled
 from everyo.core.device import Device, device
 from everyo.core.dtype import DTYPES, dtype_name
@@ -173,6 +173,7 @@ __all__ = [
     "ones_like",
     "optim",
     "power",
+    "precision_report",
     "rand",
     "randn",
     "relu",

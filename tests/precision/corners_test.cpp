@@ -28,8 +28,8 @@ TEST(AutocastCorner, TakesIntegersBesideAFloat) {  // as promotion does without 
                kernel = drawn({2, 2, 1, 2}, 1);
   EXPECT_EQ(matmul(counts, w).dtype(), float32);
   const Autocast low(bfloat16);
-  for (const Tensor& y : {matmul(counts, w), matmul(w, Tensor::ones({3, 2}, boolean)), linear(counts, w),
-                          conv2d(pixels, kernel)})
+  for (const Tensor& y :
+       {matmul(counts, w), matmul(w, Tensor::ones({3, 2}, boolean)), linear(counts, w), conv2d(pixels, kernel)})
     EXPECT_EQ(y.dtype(), bfloat16);
   EXPECT_EQ(matmul(counts, w).to_vector(), matmul(Tensor::ones({2, 4}), w).to_vector());
   EXPECT_THROW(matmul(counts, Tensor::ones({4, 2}, int64)), DTypeError);

@@ -1,11 +1,13 @@
 """Autocast and the scaler of losses."""
 
+import logging
 import threading
 
 import numpy as np
 import pytest
 
 import everyo as eo
+from everyo import _core
 from everyo.core import autocast as module
 
 
@@ -75,6 +77,38 @@ def test_threads_may_call_one_decorated_function():
     assert seen == {"bfloat16": ["float16", "bfloat16"], "float16": ["float16", "float16"]}
 
 
+@pytest.mark.parametrize("scope", [eo.autocast(), eo.no_grad()], ids=["autocast", "no_grad"])
+def test_threads_may_enter_one_scope(scope):
+    meet = threading.Barrier(2, timeout=60)
+
+    def modes():
+        return eo.is_autocast_enabled(), str(eo.autocast_dtype()), eo.core.autograd.is_grad_enabled()
+
+    def enter(outside, seen, first):  # enters first, and leaves first
+        with outside:
+            before = modes()
+            if not first:
+                meet.wait()
+            with scope:
+                if first:
+                    meet.wait()
+                meet.wait()  # both are inside, each entered from modes of its own
+                if not first:
+                    meet.wait()
+            seen.append(modes() == before)
+            if first:
+                meet.wait()
+
+    seen = []
+    outsides = (eo.autocast(dtype="bfloat16"), eo.no_grad())
+    threads = [threading.Thread(target=enter, args=(outside, seen, i == 0)) for i, outside in enumerate(outsides)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True, True] and modes() == (False, "float16", True)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "float32", "bool"])
 def test_autocast_needs_a_floating_half(dtype):
     with pytest.raises(eo.EveryOError, match="floating"):
@@ -89,6 +123,52 @@ def test_weights_and_their_gradients_stay_float32():
     assert (y.dtype, loss.dtype) == ("float16", "float32")
     loss.backward()
     assert all(p.dtype == "float32" and p.grad.dtype == np.float32 for p in net.parameters())
+
+
+def test_a_report_says_what_ran_in_which_dtype():
+    net = eo.nn.Sequential(eo.nn.Linear(8, 4), eo.nn.ReLU(), eo.nn.Linear(4, 1))
+
+    def run(x, *, dtype):
+        with eo.autocast(dtype=dtype):
+            return eo.mean(net(x)), eo.mean(net(x))
+
+    report = eo.precision_report(run, eo.ones(3, 8), dtype="bfloat16")
+    products = [row for row in report if row.policy == "low"]
+    assert [row.module for row in products] == ["0", "2"]
+    assert all(row.operands == ("bfloat16",) * 3 and row.results == ("bfloat16",) and row.calls == 2 for row in products)
+    assert report[-1] == ("", "mean", "keep32", ("float32",), ("float32",), 2)
+    assert str(report).splitlines()[0].split() == ["module", "op", "policy", "operands", "results", "calls"]
+    assert not [row for row in eo.precision_report(net, eo.ones(3, 8)) if "float16" in row.results]
+    with pytest.raises(ZeroDivisionError):
+        eo.precision_report(lambda: 1 / 0)
+    with pytest.raises(TypeError):
+        eo.precision_report(3)
+
+
+def test_the_list_of_ops_is_that_of_the_library():
+    built_of_them = {"linear", "linear_activation", "conv2d_relu"}
+    assert set(_core.autocast_ops()) == module.AUTOCAST_OPS | built_of_them
+
+
+def test_a_backward_inside_is_right_and_warns_once(caplog):
+    w = eo.Tensor([[2.0]], requires_grad=True)
+
+    def inside():
+        for _ in range(3):
+            with eo.autocast():
+                w.grad = None
+                (eo.ones(1, 1) @ w).sum().backward()
+
+    thread = threading.Thread(target=inside)  # one that has not warned yet
+    with caplog.at_level(logging.WARNING, logger="everyo"):
+        thread.start()
+        thread.join()
+        for _ in range(1000):  # the main thread says it, soon
+            if caplog.records:
+                break
+    assert w.grad.tolist() == [[1]]
+    assert ["within autocast" in record.getMessage() for record in caplog.records] == [True]
+    assert caplog.records[0].levelname == "WARNING"
 
 
 def line(slope):

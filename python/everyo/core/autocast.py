@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional
 
 from .. import _core
 from .._core import Tensor, is_autocast_enabled
@@ -11,7 +12,16 @@ from .checks import real, whole
 from .dtype import resolve_dtype
 from .scope import Scope
 
-__all__ = ["AUTOCAST_OPS", "GradScaler", "autocast", "autocast_dtype", "is_autocast_enabled"]
+__all__ = [
+    "AUTOCAST_OPS",
+    "GradScaler",
+    "PrecisionReport",
+    "PrecisionRow",
+    "autocast",
+    "autocast_dtype",
+    "is_autocast_enabled",
+    "precision_report",
+]
 
 #: The ops whose operands autocast turns into halves. Linear is a matmul, and its bias goes with it.
 AUTOCAST_OPS = frozenset({"matmul", "conv2d"})
@@ -32,6 +42,34 @@ class autocast(Scope):
 
     def __init__(self, enabled: bool = True, *, dtype: Any = "float16") -> None:
         super().__init__(functools.partial(_core.AutocastMode, bool(enabled), dtype))
+
+
+class PrecisionRow(NamedTuple):
+    """Calls of one op in one module that had the same dtypes."""
+
+    module: str  # its dotted path, "" outside any
+    op: str  # the library's, such as "linear_activation" for a Linear and the ReLU behind it
+    policy: str  # what autocast does with it: "low", "follow", "keep32" or "promote"
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    calls: int
+
+
+class PrecisionReport(list[PrecisionRow]):
+    """What ran in which dtype, in the order of first calls. str() is a table."""
+
+    def __init__(self, rows: list[PrecisionRow], table: str) -> None:
+        super().__init__(rows)
+        self._table = table
+
+    def __str__(self) -> str:
+        return self._table
+
+
+def precision_report(function: Callable[..., object], *arguments: Any, **options: Any) -> PrecisionReport:
+    """Calls a model, or any function, and says which ops ran in which dtype: `print(precision_report(model, x))`."""
+    rows, table = _core.precision_report(functools.partial(function, *arguments, **options))
+    return PrecisionReport([PrecisionRow(*row) for row in rows], table)
 
 
 class GradScaler:
