@@ -177,13 +177,17 @@ void run_rows(const Tile& tile, std::int64_t rows) {
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 widened(__m256i halves) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
-// To nearest, ties to even; NaN quieted. Not VCVTNEPS2BF16, for which subnormal numbers are zeros.
-[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m256i rounded(__m512 v) {
+// In the upper half of a lane, to nearest, ties to even; NaN quieted. Not VCVTNEPS2BF16, for which subnormal numbers
+// are zeros.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000)), 16));
+  return _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
+}
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 as_half(__m512 v) {
+  return _mm512_castsi512_ps(_mm512_and_si512(rounded(v), _mm512_set1_epi32(-0x10000)));
 }
 
 struct Finish {
@@ -194,19 +198,36 @@ struct Finish {
   bool accumulate, relu;
   const Half* bias;
 };
+// The last rounding is the store's.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 finished(const Finish& f, __m512 v,
+                                                                                        __mmask16 mask, __m512 bias,
+                                                                                        const Half* to) {
+  if (f.accumulate) v = _mm512_add_ps(widened(_mm256_maskz_loadu_epi16(mask, to)), as_half(v));
+  if (f.bias) v = _mm512_add_ps(as_half(v), bias);
+  if (f.relu) v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ), _mm512_setzero_ps());
+  return v;
+}
 [[gnu::target("avx512f,avx512bw,avx512vl")]] void finish(const Finish& f) {
-  for (std::int64_t n = 0; n < f.columns; n += lanes) {
-    const auto mask = static_cast<__mmask16>(f.columns - n >= lanes ? 0xffffu : (1u << (f.columns - n)) - 1);
-    const __m512 bias = f.bias ? widened(_mm256_maskz_loadu_epi16(mask, f.bias + n)) : _mm512_setzero_ps();
-    for (std::int64_t m = 0; m < f.rows; ++m) {
-      Half* to = f.c + m * f.c_row + n;
-      __m512 v = _mm512_loadu_ps(f.sums + m * f.sums_row + n);
-      if (f.accumulate) v = _mm512_add_ps(widened(_mm256_maskz_loadu_epi16(mask, to)), widened(rounded(v)));
-      if (f.bias) v = _mm512_add_ps(widened(rounded(v)), bias);
-      if (f.relu)
-        v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ), _mm512_setzero_ps());
-      _mm256_mask_storeu_epi16(to, mask, rounded(v));
-    }
+  const auto part = [](std::int64_t count) {
+    return static_cast<__mmask16>(count >= lanes ? 0xffffu : (1u << std::max<std::int64_t>(count, 0)) - 1);
+  };
+  const __mmask16 left = part(f.columns), right = part(f.columns - lanes);
+  const __mmask32 both = static_cast<__mmask32>(right) << 16 | left;
+  alignas(64) Half order[panel_columns];
+  for (Half i = 0; i < panel_columns; ++i) order[i] = static_cast<Half>(2 * i + 1);  // the upper halves
+  const __m512i upper = _mm512_load_si512(order);
+  const __m512 zero = _mm512_setzero_ps(), left_bias = f.bias ? widened(_mm256_maskz_loadu_epi16(left, f.bias)) : zero,
+               right_bias = f.bias && right ? widened(_mm256_maskz_loadu_epi16(right, f.bias + lanes)) : zero;
+  const float* sums = f.sums;
+  Half* to = f.c;
+  for (std::int64_t m = 0; m < f.rows; ++m, sums += f.sums_row, to += f.c_row) {
+    const __m512 a = finished(f, _mm512_loadu_ps(sums), left, left_bias, to);
+    const __m512 b = right ? finished(f, _mm512_loadu_ps(sums + lanes), right, right_bias, to + lanes) : zero;
+    const __m512i row = _mm512_permutex2var_epi16(rounded(a), upper, rounded(b));
+    if (both == ~__mmask32{0})
+      _mm512_storeu_si512(to, row);
+    else
+      _mm512_mask_storeu_epi16(to, both, row);
   }
 }
 

@@ -30,19 +30,23 @@ HWY_INLINE WideVec<T> round_to(WideVec<T> v) {
   if constexpr (std::is_same_v<T, Wide<T>>) {
     return v;
   } else {
-    HWY_ALIGN T rounded[hn::MaxLanes(WideTag<T>())];
-    store(v, rounded);
-    return load(rounded);
+    return widen_halves<T>(to_halves<T>(v));
   }
 }
 
-/// Stores `count` sums: added to C, or with bias and relu applied, each step rounded as an op of its own would.
+/// `count` sums added to C, or with bias and relu applied, each step rounded as an op of its own would; the last one is
+/// rounded by the store.
 template <class T>
-HWY_INLINE void store_product(WideVec<T> sum, T* to, std::size_t count, bool accumulate, const T* bias, bool relu) {
+HWY_INLINE WideVec<T> finished(WideVec<T> sum, const T* to, std::size_t count, bool accumulate, const T* bias,
+                               bool relu) {
   if (accumulate) sum = hn::Add(load_first(to, count), round_to<T>(sum));
   if (bias) sum = hn::Add(round_to<T>(sum), load_first(bias, count));
   if (relu) sum = hn::IfThenZeroElse(hn::Lt(sum, hn::Zero(WideTag<T>())), sum);  // keeps NaN
-  store_first(sum, to, count);
+  return sum;
+}
+template <class T>
+HWY_INLINE void store_product(WideVec<T> sum, T* to, std::size_t count, bool accumulate, const T* bias, bool relu) {
+  store_first(finished(sum, to, count, accumulate, bias, relu), to, count);
 }
 
 }  // namespace everyo::kernels::HWY_NAMESPACE

@@ -24,6 +24,9 @@ bool is_small(const MatmulProblem& p) {
   return work <= (p.transpose_b ? 256 * 1024 : 768 * 1024);
 }
 
+// Of halves both operands are widened first, which the packed kernel does on the way.
+bool is_small_of_halves(const MatmulProblem& p) { return p.m * p.n * p.k <= 256 * 1024; }
+
 // K = 0: an empty sum.
 template <class T>
 void fill_with_bias(const MatmulProblem& p, T* c, const MatmulEpilogue<T>& epilogue) {
@@ -48,6 +51,9 @@ void matmul(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEp
   }
   if constexpr (std::is_same_v<T, BFloat16>) {
     if (bfloat16_matmul(p, a, b, c, epilogue)) return;
+  }
+  if constexpr (sizeof(T) == 2) {
+    if (is_small_of_halves(p)) return small_matmul(p, a, b, c, epilogue);
   }
   packed_matmul(p, a, b, c, epilogue);
 }

@@ -182,13 +182,22 @@ class Product {
   }
 
   void finish(const F* sums, std::int64_t sums_row, std::int64_t m, std::int64_t rows, std::int64_t n) {
+    const WideTag<T> d;
+    constexpr std::size_t lanes = hn::MaxLanes(WideTag<T>());
     const auto columns = static_cast<std::size_t>(std::min(columns_n, p_.n - n));
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::size_t v = 0; v < columns; v += lanes_n) {
-        const std::size_t count = std::min<std::size_t>(lanes_n, columns - v);
-        T* to = c_ + (m + row) * p_.n + n + v;
-        store_product<T>(hn::LoadU(WideTag<T>(), sums + row * sums_row + v), to, count, p_.accumulate,
-                         epilogue_.bias ? epilogue_.bias + n + v : nullptr, epilogue_.relu);
+    const auto sum = [&](const F* from, T* to, std::size_t column, std::size_t count) HWY_ATTR {
+      return finished<T>(hn::LoadU(d, from + column), to + column, count, p_.accumulate,
+                         epilogue_.bias ? epilogue_.bias + n + column : nullptr, epilogue_.relu);
+    };
+    for (std::int64_t row = 0; row < rows; ++row, sums += sums_row) {
+      T* const to = c_ + (m + row) * p_.n + n;
+      if (columns == 2 * lanes) {
+        store_two(sum(sums, to, 0, lanes), sum(sums, to, lanes, lanes), to);
+        continue;
+      }
+      for (std::size_t v = 0; v < columns; v += lanes) {
+        const std::size_t count = std::min(lanes, columns - v);
+        store_first<T>(sum(sums, to, v, count), to + v, count);
       }
     }
   }

@@ -25,21 +25,22 @@ constexpr std::size_t most_rows = has_avx512 ? 8 : 6;
 constexpr std::int64_t row_unit = 24;            // a multiple of most_rows on every target
 constexpr std::int64_t block_work = 512 * 1024;  // products a thread gets at least: half a dozen wake-ups' time
 
-// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n].
+// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n]. T: of C.
+template <class T>
 struct Tile {
   const float* a;
   std::int64_t a_row, a_column;
   const float* b;
   std::int64_t b_row, k;
-  float* c;
+  T* c;
   std::int64_t c_row;
   std::size_t columns;  // of this tile
-  const float* bias;
+  const T* bias;
   bool relu, accumulate;
 };
 
-template <std::size_t rows, std::size_t vectors>
-HWY_NOINLINE void run_tile(const Tile& t) {
+template <std::size_t rows, std::size_t vectors, class T>
+HWY_NOINLINE void run_tile(const Tile<T>& t) {
   const Lanes d;
   using V = hn::Vec<Lanes>;
   const std::size_t last = t.columns - (vectors - 1) * width;  // columns of the last vector
@@ -72,14 +73,14 @@ HWY_NOINLINE void run_tile(const Tile& t) {
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < vectors; ++v) {
       const std::size_t count = v + 1 == vectors ? last : width;
-      float* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
-      store_product<float>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
+      T* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
+      store_product<T>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
     }
   }
 }
 
-template <std::size_t vectors>
-HWY_INLINE void run_rows(const Tile& tile, std::int64_t rows) {
+template <std::size_t vectors, class T>
+HWY_INLINE void run_rows(const Tile<T>& tile, std::int64_t rows) {
   static_assert(most_rows == 6 || most_rows == 8);
   switch (rows) {
     case 1: return run_tile<1, vectors>(tile);
@@ -93,32 +94,34 @@ HWY_INLINE void run_rows(const Tile& tile, std::int64_t rows) {
   }
 }
 
-// B [K, N] with rows padded to whole vectors: transposed, or where a tail cannot be loaded in place.
-void pad_right(const MatmulProblem& p, const float* b, std::int64_t row, float* padded) {
+// B [K, N] with rows padded to whole vectors: transposed, of halves, or where a tail cannot be loaded in place.
+template <class T>
+void pad_right(const MatmulProblem& p, const T* b, std::int64_t row, float* padded) {
   if (p.transpose_b)
     copy_transposed(b, p.k, p.n, p.k, padded, row, row);
   else
     copy_rows(b, p.n, p.k, p.n, padded, row, row);
 }
 
-void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, float* c,
-                   const MatmulEpilogue<float>& epilogue) {
+template <class T>
+void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, T* c,
+                   const MatmulEpilogue<T>& epilogue) {
   constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
   // B stays in the caches while all rows of A pass; blocks of rows may go to several threads.
   const std::int64_t block = (block_work / (p.n * p.k) / row_unit + 1) * row_unit;
   parallel_for(p.m, block, [&](std::int64_t first, std::int64_t end) {
-    Tile tile{.a = a,
-              .a_row = p.transpose_a ? 1 : p.k,
-              .a_column = p.transpose_a ? p.m : 1,
-              .b = b,
-              .b_row = b_row,
-              .k = p.k,
-              .c = c,
-              .c_row = p.n,
-              .columns = 0,
-              .bias = nullptr,
-              .relu = epilogue.relu,
-              .accumulate = p.accumulate};
+    Tile<T> tile{.a = a,
+                 .a_row = p.transpose_a ? 1 : p.k,
+                 .a_column = p.transpose_a ? p.m : 1,
+                 .b = b,
+                 .b_row = b_row,
+                 .k = p.k,
+                 .c = c,
+                 .c_row = p.n,
+                 .columns = 0,
+                 .bias = nullptr,
+                 .relu = epilogue.relu,
+                 .accumulate = p.accumulate};
     for (std::int64_t n = 0; n < p.n; n += 2 * lanes_per_vector) {
       tile.columns = static_cast<std::size_t>(std::min(p.n - n, 2 * lanes_per_vector));
       tile.b = b + n;
@@ -137,15 +140,33 @@ void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::
   });
 }
 
-void multiply(const MatmulProblem& p, const float* a, const float* b, float* c, const MatmulEpilogue<float>& epilogue) {
+template <class T>
+void multiply(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue) {
   constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
-  if (!p.transpose_b && (can_mask<float> || p.n % lanes_per_vector == 0)) {
-    return multiply_from(p, a, b, p.n, c, epilogue);
-  }
   const std::int64_t row = (p.n + lanes_per_vector - 1) / lanes_per_vector * lanes_per_vector;
-  const Scratch<float> padded(p.k * row);
-  pad_right(p, b, row, padded.data());
-  multiply_from(p, a, padded.data(), row, c, epilogue);
+  if constexpr (std::is_same_v<T, float>) {
+    if (!p.transpose_b && (can_mask<float> || p.n == row)) return multiply_from(p, a, b, p.n, c, epilogue);
+    const Scratch<float> padded(p.k * row);
+    pad_right(p, b, row, padded.data());
+    multiply_from(p, a, padded.data(), row, c, epilogue);
+  } else {
+    const Scratch<float> wide(p.k * row + p.m * p.k);
+    float* const wide_a = wide.data() + p.k * row;
+    pad_right(p, b, row, wide.data());
+    copy_elements(a, wide_a, static_cast<std::size_t>(p.m * p.k));
+    multiply_from(p, wide_a, wide.data(), row, c, epilogue);
+  }
+}
+void multiply_float(const MatmulProblem& p, const float* a, const float* b, float* c, const MatmulEpilogue<float>& e) {
+  multiply(p, a, b, c, e);
+}
+void multiply_float16(const MatmulProblem& p, const Float16* a, const Float16* b, Float16* c,
+                      const MatmulEpilogue<Float16>& e) {
+  multiply(p, a, b, c, e);
+}
+void multiply_bfloat16(const MatmulProblem& p, const BFloat16* a, const BFloat16* b, BFloat16* c,
+                       const MatmulEpilogue<BFloat16>& e) {
+  multiply(p, a, b, c, e);
 }
 
 void relu_each(float* x, std::int64_t count) {
@@ -163,13 +184,25 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace everyo::kernels {
 
-HWY_EXPORT(multiply);
+HWY_EXPORT(multiply_float);
+HWY_EXPORT(multiply_float16);
+HWY_EXPORT(multiply_bfloat16);
 HWY_EXPORT(relu_each);
 
 void small_matmul(const MatmulProblem& problem, const float* a, const float* b, float* c,
                   const MatmulEpilogue<float>& epilogue) {
   use_isa();
-  HWY_DYNAMIC_DISPATCH(multiply)(problem, a, b, c, epilogue);
+  HWY_DYNAMIC_DISPATCH(multiply_float)(problem, a, b, c, epilogue);
+}
+void small_matmul(const MatmulProblem& problem, const Float16* a, const Float16* b, Float16* c,
+                  const MatmulEpilogue<Float16>& epilogue) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply_float16)(problem, a, b, c, epilogue);
+}
+void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, BFloat16* c,
+                  const MatmulEpilogue<BFloat16>& epilogue) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply_bfloat16)(problem, a, b, c, epilogue);
 }
 
 void relu_in_place(float* x, std::int64_t count) {

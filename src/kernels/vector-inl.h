@@ -60,15 +60,19 @@ HWY_INLINE WideVec<float> float16_to_float(V words) {
   return hn::BitCast(d, hn::Or(bits, sign));
 }
 
-/// float32 to the bits of a half in 32-bit lanes: to nearest, ties to even; NaN quieted.
+/// float32 to the bits of a bfloat16, above 16 bits without a meaning: to nearest, ties to even; NaN quieted.
 template <class V>
-HWY_INLINE hn::Vec<Words> float_to_bfloat16(V v) {
+HWY_INLINE hn::Vec<Words> float_to_upper_bfloat16(V v) {
   const Words du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
-  const auto nan = hn::Gt(hn::And(bits, hn::Set(du, 0x7fffffffu)), hn::Set(du, 0x7f800000u));
-  return hn::ShiftRight<16>(hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000u)), rounded));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(bits, hn::Set(du, 0x400000u)), rounded);
+}
+/// float32 to the bits of a half in 32-bit lanes, rounded so.
+template <class V>
+HWY_INLINE hn::Vec<Words> float_to_bfloat16(V v) {
+  return hn::ShiftRight<16>(float_to_upper_bfloat16(v));
 }
 template <class V>
 HWY_INLINE hn::Vec<Words> float_to_float16(V v) {
@@ -153,6 +157,21 @@ HWY_INLINE void store(V v, T* p) {
     hn::StoreU(v, WideTag<T>(), p);
 }
 
+/// Stores two whole vectors, one behind the other.
+template <class T, class V>
+HWY_INLINE void store_two(V low, V high, T* p) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const hn::Repartition<std::uint16_t, Words> d;
+    return hn::StoreU(
+        hn::ConcatOdd(d, hn::BitCast(d, float_to_upper_bfloat16(high)), hn::BitCast(d, float_to_upper_bfloat16(low))),
+        d, bits_of(p));
+  }
+#endif
+  store(low, p);
+  store(high, p + hn::Lanes(WideTag<T>()));
+}
+
 /// The first `count` elements (fewer than a vector), zeros behind them. Reads nothing else.
 template <class T>
 HWY_INLINE WideVec<T> load_part(const T* p, std::size_t count) {
@@ -189,6 +208,7 @@ template <class From, class To>
 HWY_NOINLINE void copy_elements(const From* from, To* to, std::size_t n) {
   const std::size_t lanes = hn::Lanes(WideTag<float>());
   std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) store_two(load(from + i), load(from + i + lanes), to + i);
   for (; i + lanes <= n; i += lanes) store(load(from + i), to + i);
   if (i < n) store_part(load_part(from + i, n - i), to + i, n - i);
 }
