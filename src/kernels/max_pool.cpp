@@ -83,6 +83,15 @@ HWY_INLINE void challenge(Best<T>& best, WideVec<T> v, std::int64_t tap) {
   if constexpr (winners) best.winner = hn::IfThenElse(better, hn::Set(d, static_cast<Wide<T>>(tap)), best.winner);
 }
 
+// What is an element already: nothing to round.
+template <class T>
+HWY_INLINE void store_chosen(WideVec<T> v, T* p, std::int64_t lanes) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    if (lanes == lanes_of<T>)
+      return hn::StoreU(narrow_words(hn::ShiftRight<16>(hn::BitCast(Words(), v))), HalfWords(), bits_of(p));
+  store_channels(v, p, lanes);
+}
+
 // Output rows [begin, end) of N * OH. Winner: void for none.
 template <class T, class Winner>
 void forward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, const T* x, T* y, Winner* winners) {
@@ -111,7 +120,7 @@ void forward_rows(const PoolShape& s, std::int64_t begin, std::int64_t end, cons
             for (std::int64_t j = i == 0 ? 1 : 0; j < columns.count; ++j)
               challenge<keeps>(best, load_channels(p + i * down + j * right, lanes), first + i * s.width.window + j);
         }
-        store_channels(best.value, y + at + k, lanes);
+        store_chosen(best.value, y + at + k, lanes);
         if constexpr (keeps) store_winner<T>(best.winner, winners + at + k, lanes);
       }
     }
@@ -126,6 +135,9 @@ constexpr auto bits_lanes = static_cast<std::int64_t>(hn::MaxLanes(BitsTag()));
 template <class D>
 HWY_INLINE hn::Vec<D> load_some(D d, const hn::TFromD<D>* p, std::int64_t lanes) {
   if (lanes == bits_lanes) return hn::LoadU(d, p);
+#if HWY_TARGET != HWY_SCALAR
+  if (2 * lanes == bits_lanes) return hn::ZeroExtendVector(d, hn::LoadU(hn::Half<D>(), p));
+#endif
   if constexpr (has_avx512) {
     return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(lanes)), d, p);
   } else {
@@ -137,6 +149,9 @@ HWY_INLINE hn::Vec<D> load_some(D d, const hn::TFromD<D>* p, std::int64_t lanes)
 HWY_INLINE void store_some(hn::Vec<BitsTag> v, Bits* p, std::int64_t lanes) {
   const BitsTag d;
   if (lanes == bits_lanes) return hn::StoreU(v, d, p);
+#if HWY_TARGET != HWY_SCALAR
+  if (2 * lanes == bits_lanes) return hn::StoreU(hn::LowerHalf(v), hn::Half<BitsTag>(), p);
+#endif
   if constexpr (has_avx512) {
     hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(lanes)), d, p);
   } else {

@@ -1,6 +1,7 @@
 #include "kernels/unary.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
@@ -189,8 +190,44 @@ void backward_float(Unary op, const float* saved, const float* grad, float* grad
   with_function(op, p, RunBackward{saved, grad, grad_x, n});
 }
 
+// ReLU of halves as bits, which are numbers in order of size: twice as many to a vector, and nothing to round. The
+// sign is kept of a -0, and a NaN, which lies above infinity.
+using Bits = hn::ScalableTag<std::int16_t>;
+template <class T>
+constexpr auto negative_infinity = static_cast<std::int16_t>(std::is_same_v<T, BFloat16> ? 0xff80 : 0xfc00);
+constexpr std::int16_t negative_zero = std::numeric_limits<std::int16_t>::min();
+
+template <class T>
+void relu_forward(const T* from, T* to, std::size_t n) {
+  const Bits d;
+  const auto* x = reinterpret_cast<const std::int16_t*>(from);
+  auto* y = reinterpret_cast<std::int16_t*>(to);
+  const auto least = hn::Set(d, negative_infinity<T>), minus = hn::Set(d, negative_zero);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    const auto bits = hn::LoadU(d, x + i);
+    hn::StoreU(hn::IfThenElseZero(hn::Or(hn::Gt(bits, least), hn::Eq(bits, minus)), bits), d, y + i);
+  }
+  for (; i < n; ++i) y[i] = x[i] > negative_infinity<T> || x[i] == negative_zero ? x[i] : std::int16_t{};
+}
+template <class T>
+void relu_backward(const T* saved, const T* from, T* to, std::size_t n) {
+  const Bits d;
+  const auto *y = reinterpret_cast<const std::int16_t*>(saved), *grad = reinterpret_cast<const std::int16_t*>(from);
+  auto* grad_x = reinterpret_cast<std::int16_t*>(to);
+  const auto least = hn::Set(d, negative_infinity<T>);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    const auto bits = hn::LoadU(d, y + i);
+    const auto passes = hn::AndNot(hn::Eq(bits, hn::Zero(d)), hn::Gt(bits, least));
+    hn::StoreU(hn::IfThenElseZero(passes, hn::LoadU(d, grad + i)), d, grad_x + i);
+  }
+  for (; i < n; ++i) grad_x[i] = y[i] > negative_infinity<T> && y[i] != 0 ? grad[i] : std::int16_t{};
+}
+
 template <class T>
 void forward_half(Unary op, const T* x, T* y, std::size_t n, UnaryParameters p) {
+  if (op == Unary::relu) return relu_forward(x, y, n);
   HWY_ALIGN float wide[piece];
   for (std::size_t i = 0; i < n; i += piece) {
     const std::size_t count = n - i < piece ? n - i : piece;
@@ -201,6 +238,7 @@ void forward_half(Unary op, const T* x, T* y, std::size_t n, UnaryParameters p) 
 }
 template <class T>
 void backward_half(Unary op, const T* saved, const T* grad, T* grad_x, std::size_t n, UnaryParameters p) {
+  if (op == Unary::relu) return relu_backward(saved, grad, grad_x, n);
   HWY_ALIGN float wide[piece];
   HWY_ALIGN float wide_grad[piece];
   for (std::size_t i = 0; i < n; i += piece) {

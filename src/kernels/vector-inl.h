@@ -65,9 +65,14 @@ template <class V>
 HWY_INLINE hn::Vec<Words> float_to_upper_bfloat16(V v) {
   const Words du;
   const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
-  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(bits, hn::Set(du, 0x400000u)), rounded);
+  const auto up = [&]() HWY_ATTR {
+    if constexpr (has_avx512)
+      return hn::IfThenElse(hn::TestBit(bits, hn::Set(du, 0x10000u)), hn::Set(du, 0x8000u), hn::Set(du, 0x7fffu));
+    else
+      return hn::Add(hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u)), hn::Set(du, 0x7fffu));
+  }();
+  const auto nan = hn::RebindMask(du, hn::IsNaN(v));
+  return hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000u)), hn::Add(bits, up));
 }
 /// float32 to the bits of a half in 32-bit lanes, rounded so.
 template <class V>
@@ -114,19 +119,23 @@ HWY_INLINE WideVec<float> widen_halves(hn::Vec<HalfWords> bits) {
 #endif
   }
 }
+/// Values below 65536 in 16 bits.
+HWY_INLINE hn::Vec<HalfWords> narrow_words(hn::Vec<Words> words) {
+  if constexpr (has_avx512)
+    return hn::TruncateTo(HalfWords(), words);
+  else
+    return hn::DemoteTo(HalfWords(), hn::BitCast(hn::RebindToSigned<Words>(), words));
+}
 /// float32 to the bits of halves of type T, rounded once.
 template <class T>
 HWY_INLINE hn::Vec<HalfWords> to_halves(WideVec<float> v) {
-  const auto packed = [](auto words) HWY_ATTR {  // values below 65536
-    return hn::DemoteTo(HalfWords(), hn::BitCast(hn::RebindToSigned<Words>(), words));
-  };
   if constexpr (std::is_same_v<T, BFloat16>) {
-    return packed(float_to_bfloat16(v));
+    return narrow_words(float_to_bfloat16(v));
   } else {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
     return hn::BitCast(HalfWords(), hn::DemoteTo(Float16Lanes(), v));
 #else
-    return packed(float_to_float16(v));
+    return narrow_words(float_to_float16(v));
 #endif
   }
 }

@@ -283,6 +283,26 @@ TEST(Unary, HalvesAreFloat32RoundedOnce) {
   });
 }
 
+// Every half there is: what is below 0 becomes 0, and lets no gradient through, nor does 0; all else stays to the bit.
+template <class T>
+void relu_of_every_half() {
+  std::vector<T> x(1 << 16), grad(1 << 16, narrow<T>(3.0f));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i].bits = static_cast<std::uint16_t>(i);
+  const auto y = forward<T>({"", Unary::relu, {}, false}, x), d = backward<T>({"", Unary::relu, {}, false}, x, grad);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float value = widen(x[i]);
+    ASSERT_EQ(y[i].bits, value < 0 ? 0 : x[i].bits) << i;
+    ASSERT_EQ(d[i].bits, value <= 0 ? 0 : grad[i].bits) << i;
+  }
+}
+
+TEST(Unary, ReluOfEveryHalf) {
+  for_each_target([] {
+    relu_of_every_half<Float16>();
+    relu_of_every_half<BFloat16>();
+  });
+}
+
 template <class T>
 void same_bits_everywhere() {
   for (const Case& c : cases()) {
