@@ -89,54 +89,57 @@ void bind_optimizers(nb::module_& m) {
       .def(
           "__init__",
           [](SGD* self, nb::handle parameters, double lr, double momentum, double weight_decay, bool nesterov,
-             DTypeLike dtype) {
+             DTypeLike dtype, bool master_weights) {
             new (self) SGD(slots_in("SGD", parameters), {.lr = lr,
                                                          .momentum = momentum,
                                                          .weight_decay = weight_decay,
                                                          .nesterov = nesterov,
-                                                         .state_dtype = state_dtype_in(dtype)});
+                                                         .state_dtype = state_dtype_in(dtype),
+                                                         .master_weights = master_weights});
           },
           "parameters"_a, "lr"_a = 0.01, nb::kw_only(), "momentum"_a = 0.0, "weight_decay"_a = 0.0,
-          "nesterov"_a = false, "state_dtype"_a = nb::none(),
+          "nesterov"_a = false, "state_dtype"_a = nb::none(), "master_weights"_a = true,
           nb::sig("def __init__(self, parameters: collections.abc.Iterable[Tensor], lr: float = 0.01, *, "
                   "momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, "
-                  "state_dtype: DTypeLike = None) -> None"));
+                  "state_dtype: DTypeLike = None, master_weights: bool = True) -> None"));
   nb::class_<Adam, Optimizer>(m, "Adam", "Adam (Kingma and Ba, 2015), bias-corrected; weight decay joins the gradient.")
       .def(
           "__init__",
           [](Adam* self, nb::handle parameters, double lr, std::pair<double, double> betas, double eps,
-             double weight_decay, bool amsgrad, DTypeLike dtype) {
+             double weight_decay, bool amsgrad, DTypeLike dtype, bool master_weights) {
             new (self) Adam(slots_in("Adam", parameters), {.lr = lr,
                                                            .beta1 = betas.first,
                                                            .beta2 = betas.second,
                                                            .eps = eps,
                                                            .weight_decay = weight_decay,
                                                            .amsgrad = amsgrad,
-                                                           .state_dtype = state_dtype_in(dtype)});
+                                                           .state_dtype = state_dtype_in(dtype),
+                                                           .master_weights = master_weights});
           },
           "parameters"_a, "lr"_a = 0.001, nb::kw_only(), "betas"_a = nb::make_tuple(0.9, 0.999), "eps"_a = 1e-8,
-          "weight_decay"_a = 0.0, "amsgrad"_a = false, "state_dtype"_a = nb::none(),
+          "weight_decay"_a = 0.0, "amsgrad"_a = false, "state_dtype"_a = nb::none(), "master_weights"_a = true,
           nb::sig("def __init__(self, parameters: collections.abc.Iterable[Tensor], lr: float = 0.001, *, "
                   "betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08, weight_decay: float = 0.0, "
-                  "amsgrad: bool = False, state_dtype: DTypeLike = None) -> None"));
+                  "amsgrad: bool = False, state_dtype: DTypeLike = None, master_weights: bool = True) -> None"));
   nb::class_<AdamW, Adam>(m, "AdamW", "Adam with weight decay on the weight itself (Loshchilov and Hutter, 2019).")
       .def(
           "__init__",
           [](AdamW* self, nb::handle parameters, double lr, std::pair<double, double> betas, double eps,
-             double weight_decay, bool amsgrad, DTypeLike dtype) {
+             double weight_decay, bool amsgrad, DTypeLike dtype, bool master_weights) {
             new (self) AdamW(slots_in("AdamW", parameters), {.lr = lr,
                                                              .beta1 = betas.first,
                                                              .beta2 = betas.second,
                                                              .eps = eps,
                                                              .weight_decay = weight_decay,
                                                              .amsgrad = amsgrad,
-                                                             .state_dtype = state_dtype_in(dtype)});
+                                                             .state_dtype = state_dtype_in(dtype),
+                                                             .master_weights = master_weights});
           },
           "parameters"_a, "lr"_a = 0.001, nb::kw_only(), "betas"_a = nb::make_tuple(0.9, 0.999), "eps"_a = 1e-8,
-          "weight_decay"_a = 0.01, "amsgrad"_a = false, "state_dtype"_a = nb::none(),
+          "weight_decay"_a = 0.01, "amsgrad"_a = false, "state_dtype"_a = nb::none(), "master_weights"_a = true,
           nb::sig("def __init__(self, parameters: collections.abc.Iterable[Tensor], lr: float = 0.001, *, "
                   "betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08, weight_decay: float = 0.01, "
-                  "amsgrad: bool = False, state_dtype: DTypeLike = None) -> None"));
+                  "amsgrad: bool = False, state_dtype: DTypeLike = None, master_weights: bool = True) -> None"));
 }
 
 struct PySchedule {

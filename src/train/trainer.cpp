@@ -61,7 +61,9 @@ Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, con
 }
 
 void Trainer::step(const Batch& batch) {
-  const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(step_));
+  // A step that is left out has used its masks of dropout; the next batch draws others.
+  const std::int64_t skipped = scaler_ ? scaler_->skipped_steps() : 0;
+  const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(step_ + skipped));
   epoch_.samples += batch.counted();
   const MicroBatches parts(batch, {.accumulate = config_.accumulate, .count = config_.count});
   if (parts.empty()) {

@@ -32,7 +32,8 @@ def right_calls(tmp_path):
     archive = eo.save(MODEL, tmp_path / "m.evo")
     nn.save_arrays(weights, MODEL.state_dict())
     optimizer = {"parameters": MODEL.parameters(), "lr": 0.1}
-    adam = optimizer | {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "state_dtype": "float32"}
+    adam = optimizer | {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "state_dtype": "float32",
+                        "master_weights": True}
     seeded = {"initializer": "zeros", "seed": 0}
     made = {"dtype": "float32", "device": "cpu", "requires_grad": False}
     loss = {"prediction": x, "target": x, "reduction": "mean"}
@@ -111,7 +112,8 @@ def right_calls(tmp_path):
         nn.initialization.compute_fans: {"shape": (2, 3)},
         nn.initialization.uniform_init: {"shape": (2,), "low": 0.0, "high": 1.0, "seed": 0},
         nn.initialization.normal_init: {"shape": (2,), "mean": 0.0, "std": 1.0, "seed": 0},
-        eo.SGD: optimizer | {"momentum": 0.5, "weight_decay": 0.0, "nesterov": False, "state_dtype": "float32"},
+        eo.SGD: optimizer | {"momentum": 0.5, "weight_decay": 0.0, "nesterov": False, "state_dtype": "float32",
+                 "master_weights": True},
         eo.Adam: adam,
         eo.AdamW: adam,
         eo.optim.Optimizer: optimizer,
@@ -158,6 +160,8 @@ def right_calls(tmp_path):
             "device": "cpu",
             "gradient_clip": 1.0,
             "count": len,
+            "precision": "float16",
+            "scaler": eo.GradScaler(),
         },
         trainer().fit: {"train_loader": eo.DataLoader(SAMPLES, 2), "epochs": 1, "validation_loader": None, "callbacks": (),
                         "verbose": False, "log_every": 1, "accumulation": 2},  # fmt: skip
@@ -222,7 +226,7 @@ OTHERS = """
 zeros ones rand randn train_test_split shuffle_arrays Sequential no_grad enable_grad set_grad_enabled is_tensor register_module
 ReLU Sigmoid Tanh GELU SiLU GlobalAvgPool2D Module Loss LoadReport Dataset Callback History Schedule constant_schedule
 Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets nn optim serialization training initialization StandardScaler
-autocast_dtype is_autocast_enabled
+autocast_dtype is_autocast_enabled precision_report
 """.split()
 
 

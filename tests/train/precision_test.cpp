@@ -160,6 +160,24 @@ TEST(Precision, A02_StepsThatAllOverflowEndInTheNamedError) {
   }
 }
 
+TEST(Precision, TheBatchAfterASkippedStepDrawsOtherMasks) {
+  Sequential net{Linear(2, 64, {.seed = 1}), Dropout(0.5), Linear(64, 2, {.seed = 2})};
+  SGD optimizer(net.parameters());
+  std::vector<std::vector<double>> predictions;
+  const LossFunction bad = overflowing([](int) { return true; });
+  Trainer trainer(net, optimizer,
+                  [&](const Tensor& prediction, const Tensor& labels) {
+                    predictions.push_back(prediction.to_vector());
+                    return bad(prediction, labels);
+                  },
+                  {.epochs = 3, .precision = float16});
+  Loader loader(two_classes(2), {.batch = 2});
+  static_cast<void>(trainer.fit(loader));
+  ASSERT_EQ(predictions.size(), 3U);
+  EXPECT_NE(predictions[0], predictions[1]) << "of the same rows and weights";
+  EXPECT_NE(predictions[1], predictions[2]);
+}
+
 TEST(Precision, ALossThatIsNotFiniteIsNoSkip) {
   Sequential net = small_net();
   SGD optimizer(net.parameters());

@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+# What get_config() leaves out: the earlier library had neither.
+_OWN_OPTIONS = ("state_dtype", "master_weights")
+
+
 def _each_once(name: str, parameters: Iterable[Any]) -> list[Tensor]:
     """The parameters, tied ones once. Raises EveryOError "no parameters" and "EveryO tensor"."""
     found = list({id(each): each for each in parameters}.values())
@@ -103,7 +107,11 @@ class Optimizer:
 
 
 class _NativeOptimizer(Optimizer):
-    """An optimizer of the library, and the options it was made with; it steps `parameters` as that list is at the time."""
+    """An optimizer of the library, and the options it was made with; it steps `parameters` as that list is at the time.
+
+    float16 and bfloat16 parameters have float32 masters, unless `master_weights` is false: steps are made on them, and the
+    parameter is their rounding. One that is set to something else is what its master begins anew from.
+    """
 
     def __init__(
         self,
@@ -112,6 +120,7 @@ class _NativeOptimizer(Optimizer):
         lr: float,
         options: dict[str, Any],
         state_dtype: Any,
+        master_weights: bool,
     ) -> None:
         self._native: _core.Optimizer | None = None
         super().__init__(parameters, lr)
@@ -120,7 +129,7 @@ class _NativeOptimizer(Optimizer):
             name: value if isinstance(value, (bool, tuple)) else real(f"[{type(self).__name__}] {name}", value)
             for name, value in options.items()
         }
-        self._options = {**numbers, "state_dtype": state_dtype}
+        self._options = {**numbers, "state_dtype": state_dtype, "master_weights": bool(master_weights)}
         self._native = self._made(lr)
 
     def _made(self, lr: float) -> _core.Optimizer:
@@ -212,13 +221,13 @@ class _NativeOptimizer(Optimizer):
         self._current().load(state)
 
     def get_config(self) -> dict[str, Any]:
-        return {"lr": self.lr, **{name: value for name, value in self._options.items() if name != "state_dtype"}}
+        return {"lr": self.lr, **{name: value for name, value in self._options.items() if name not in _OWN_OPTIONS}}
 
 
 class SGD(_NativeOptimizer):
     """v = momentum v + g, v = g at first; p -= lr v, with Nesterov p -= lr (g + momentum v). Weight decay joins the gradient.
 
-    Raises ValueError "[0, 1)" for momentum and "Nesterov" without it.
+    Half parameters have float32 masters unless `master_weights` is false. Raises ValueError "[0, 1)" for momentum and "Nesterov" without it.
     """
 
     def __init__(
@@ -230,9 +239,10 @@ class SGD(_NativeOptimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
         state_dtype: str = "float32",
+        master_weights: bool = True,
     ) -> None:
         options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().__init__(_core.SGD, parameters, lr, options, state_dtype)
+        super().__init__(_core.SGD, parameters, lr, options, state_dtype, master_weights)
 
 
 def _two_betas(name: str, betas: Any) -> tuple[float, float]:
@@ -247,7 +257,8 @@ def _two_betas(name: str, betas: Any) -> tuple[float, float]:
 class Adam(_NativeOptimizer):
     """Adam (Kingma and Ba 2015), bias-corrected, eps outside the root; weight decay joins the gradient.
 
-    Moments are float32, or float64 by `state_dtype`. Raises ValueError "beta1", "beta2", "eps".
+    Moments are float32, or bfloat16 or float64 by `state_dtype`; in bfloat16 take betas[1] up to 0.99, or the mean of squares
+    cannot fall. Half parameters have float32 masters unless `master_weights` is false. Raises ValueError "beta1", "beta2", "eps".
     """
 
     _kind: type[_core.Optimizer] = _core.Adam
@@ -262,9 +273,10 @@ class Adam(_NativeOptimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         state_dtype: str = "float32",
+        master_weights: bool = True,
     ) -> None:
         options = {"betas": _two_betas(type(self).__name__, betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
-        super().__init__(self._kind, parameters, lr, options, state_dtype)
+        super().__init__(self._kind, parameters, lr, options, state_dtype, master_weights)
 
 
 class AdamW(Adam):
@@ -282,9 +294,11 @@ class AdamW(Adam):
         weight_decay: float = 0.01,
         amsgrad: bool = False,
         state_dtype: str = "float32",
+        master_weights: bool = True,
     ) -> None:
         super().__init__(
-            parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, state_dtype=state_dtype
+            parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, state_dtype=state_dtype,
+            master_weights=master_weights,
         )
 
 

@@ -24,6 +24,7 @@ class Epoch:
         self.ignore_index = ignore_index
         self.loss_total = 0.0
         self.samples = 0  # those that count
+        self.skipped = 0  # steps left out
         self.outputs: list[Array] = []
         self.targets: list[Array] = []
 
@@ -45,10 +46,11 @@ class Epoch:
 
     def state(self) -> dict[str, Any]:
         kept = {"outputs": np.concatenate(self.outputs), "targets": np.concatenate(self.targets)} if self.outputs else {}
-        return {"loss_total": self.loss_total, "samples": self.samples, **kept}
+        return {"loss_total": self.loss_total, "samples": self.samples, "skipped": self.skipped, **kept}
 
     def load(self, state: dict[str, Any]) -> None:
         self.loss_total, self.samples = state["loss_total"], state["samples"]
+        self.skipped = state.get("skipped", 0)  # version 0.4 had none
         if "outputs" in state:
             self.outputs, self.targets = [np.array(state["outputs"])], [np.array(state["targets"])]
 

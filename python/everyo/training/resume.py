@@ -29,6 +29,7 @@ def state_of(trainer: Trainer) -> State:
     state: State = {
         "model": dict(trainer.model.state_dict()),
         "optimizer": optimizer.state_dict(),
+        "precision": trainer.precision,
         "steps": trainer._steps,
         "epoch": trainer._epoch,
         "stopped": trainer.stop_training,
@@ -38,6 +39,8 @@ def state_of(trainer: Trainer) -> State:
             for i, callback in enumerate(trainer._callbacks)
         },
     }
+    if trainer.scaler is not None:
+        state["scaler"] = trainer.scaler.state_dict()
     if trainer._running is not None:
         state["running"] = {**trainer._running.state(), "batches": trainer._batches, "given": trainer._given}
     loader = trainer._loader
@@ -71,6 +74,11 @@ def check(trainer: Trainer, state: Any) -> None:
     """Raises EveryOSerializationError for what is no state of a Trainer; model and optimizer check their own parts."""
     _check_keys("it", state, {"model": dict, "optimizer": dict, "steps": int, "epoch": int, "stopped": bool, "history": dict,
                               "callbacks": dict})
+    precision = state.get("precision", "float32")  # version 0.4 had no other
+    if precision != trainer.precision:
+        raise _refuse(f"it was saved in {precision!s:.60}, and this trainer's precision is {trainer.precision}")
+    if trainer.scaler is not None:
+        _check_keys("it", state, {"scaler": dict})
     for row in _numbered(state, "history"):
         _check_keys("a row of its history", row, {"epoch": int})
         _check_keys("a row of its history", row, dict.fromkeys(row, float))
@@ -90,6 +98,7 @@ def check(trainer: Trainer, state: Any) -> None:
 def _check_running(trainer: Trainer, running: Any) -> None:
     """An epoch's sums so far."""
     _check_keys("its epoch", running, {"loss_total": float, "samples": int, "batches": int, "given": int})
+    _check_keys("its epoch", running, {"skipped": int} if "skipped" in running else {})
     if ("outputs" in running) != ("targets" in running):
         raise _refuse("its epoch has one of outputs and targets; metrics need both")
     if "outputs" in running:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,21 @@ import numpy.typing as npt
 
 from everyo import _core
 from everyo._core import EveryOError, Tensor
+from everyo.core.autocast import GradScaler
 from everyo.core.autograd import no_grad
 from everyo.core.checks import real, whole
 from everyo.data import DataLoader
 from everyo.data.loader import as_loader
 from everyo.nn.module import Module
-from everyo.optim import Optimizer, clip_grad_norm, first_nonfinite
+from everyo.optim import Optimizer, first_nonfinite
 from everyo.training import resume
 from everyo.training.accumulation import MicroBatch, count_targets, micro_batches
 from everyo.training.callbacks import Callback, Checkpoints, ProgressLogger
 from everyo.training.epoch import Epoch
 from everyo.training.history import History
 from everyo.training.metrics import Metric, get_metric
+from everyo.training.precision import Precision
+from everyo.training.scopes import mode_of, own_step
 
 _LOGGER = logging.getLogger("everyo.training")
 Array = npt.NDArray[Any]
@@ -42,36 +44,15 @@ def _to_tensor(batch: Any) -> Tensor:
     return _core.as_tensor(array, dtype=array.dtype if array.dtype.name in ("uint8", "int32") else "int64")
 
 
-@contextmanager
-def _mode(model: Module, training: bool) -> Iterator[None]:
-    """All of the model in one mode; each module's own comes back."""
-    modes = [(module, module.training) for _, module in model.named_modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, own in modes:
-            module.training = own
-
-
-@contextmanager
-def _own_step() -> Iterator[None]:
-    """The thread's step is ours within; afterwards it is what it was."""
-    outer = _core.get_step()
-    try:
-        yield
-    finally:
-        _core.set_step(outer)
-
-
 class Trainer:
     """Trains one model with one optimizer.
 
     `metrics` are names (accuracy, binary_accuracy, mae, mse, r2) or functions of (prediction, target), which take the whole
     epoch's arrays at once, without the rows of the loss's `ignore_index`; `gradient_clip` is the largest global L2 norm of the
     gradients. `count(targets)` says how many targets the loss is a mean over; without it the rows, or those that are not the
-    loss's `ignore_index`. Raises TypeError for a model, optimizer or loss of another kind, ValueError "gradient_clip",
-    "Unknown metric".
+    loss's `ignore_index`. `precision` is of products in forward and loss, in training and evaluation: "float32", "bfloat16", or
+    "float16", which scales the loss by `scaler` and leaves out steps whose gradients overflowed. Raises TypeError for a model,
+    optimizer, loss or scaler of another kind, ValueError "gradient_clip", "Unknown metric", "precision".
     """
 
     def __init__(
@@ -84,6 +65,8 @@ class Trainer:
         device: Any = "cpu",
         gradient_clip: float | None = None,
         count: Callable[[Tensor], int] | None = None,
+        precision: Any = "float32",
+        scaler: GradScaler | None = None,
     ) -> None:
         if not isinstance(model, Module):
             raise TypeError(f"[Trainer] model is a {type(model).__name__}; it must be a Module")
@@ -97,6 +80,7 @@ class Trainer:
             raise ValueError(f"[Trainer] gradient_clip is {gradient_clip}; it must be positive")
         if count is not None and not callable(count):
             raise TypeError(f"[Trainer] count is a {type(count).__name__}; it must be a function of the targets")
+        self._precision = Precision(precision, scaler)
         self.model = model.to(device)
         self.optimizer = optimizer
         self.loss_fn = loss_fn
@@ -142,7 +126,9 @@ class Trainer:
         with the callbacks the state was saved with.
 
         The model is in training mode during it, each module in its own mode afterwards. `verbose` prints the effective batch
-        and a line every `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. Raises
+        and a line every `log_every` epochs; the first loss that is not finite is logged, with the first such gradient. In
+        float16 a step that overflowed is left out and logged with the parameter's name; a row has the scale at the epoch's end,
+        "loss_scale", and how many steps were left out, "skipped_steps"; `scaler.most_skips` in a row raise EveryOError. Raises
         ValueError "epochs" and "accumulation", TypeError "subclass", EveryOError "(features, targets)" and "no batches".
         """
         epochs = whole("[Trainer] epochs", epochs)
@@ -164,7 +150,7 @@ class Trainer:
         self.total_epochs = epochs
         self._loader = train_loader
         announce = [accumulation] if verbose else []
-        with _mode(self.model, training=True), _own_step():
+        with mode_of(self.model, training=True), own_step():
             for callback in every:
                 callback.on_train_begin(self)
             self._begin()
@@ -201,11 +187,16 @@ class Trainer:
         resume.check(self, state)
         history = resume.history_of(state)
         before = self.model.state_dict()
-        self.model.load_state_dict(state["model"])
+        scaled = self.scaler.state_dict() if self.scaler is not None else {}
         try:
+            if self.scaler is not None:
+                self.scaler.load_state_dict(state["scaler"])
+            self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])  # type: ignore[attr-defined]
         except BaseException:
             self.model.load_state_dict(before)
+            if self.scaler is not None:
+                self.scaler.load_state_dict(scaled)
             raise
         self._steps = state["steps"]
         self.history = history
@@ -215,6 +206,16 @@ class Trainer:
     def steps(self) -> int:
         """Optimizer steps made."""
         return self._steps
+
+    @property
+    def precision(self) -> str:
+        """The name of the dtype that products are computed in."""
+        return self._precision.name
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        """What scales the loss; None unless in float16."""
+        return self._precision.scaler
 
     def _begin(self) -> None:
         """A run from the start, or from the state that was loaded."""
@@ -251,7 +252,10 @@ class Trainer:
             for callback in callbacks:
                 callback.on_batch_end(self, self._batches - 1, {"loss": value})
         batches, self._running, self._batches, self._given = self._batches, None, 0, 0
-        return self._values(summed, batches)
+        logs = self._values(summed, batches)
+        if self.scaler is not None:
+            logs.update(loss_scale=self.scaler.get_scale(), skipped_steps=summed.skipped)
+        return logs
 
     def _left(self, loader: Iterable[Any]) -> Iterable[Any]:
         """What is left of the epoch that a resumed run is in; a DataLoader knows it unless nothing is."""
@@ -261,30 +265,37 @@ class Trainer:
 
     def _step(self, features: Tensor, targets: Tensor, accumulation: int, summed: Epoch) -> float:
         """One optimizer step; the loss of its batch."""
-        _core.set_step(self._steps)  # keys dropout's masks, so that a run is the same whatever ran before it
+        # Keys dropout's masks, so that a run is the same whatever ran before it; a step that is left out has used its own.
+        _core.set_step(self._steps + self._precision.skipped)
         self.optimizer.zero_grad()
         value, counted = 0.0, 0
         for part in self._parts(features, targets, accumulation):
-            output = self.model(part.features)
-            loss = self.loss_fn(output, part.targets)
+            with self._precision.scope():
+                output = self.model(part.features)
+                loss = self._precision.wide(self.loss_fn(output, part.targets))
             weight = 1.0 if summed.loss_is_sum else part.weight
-            (loss if weight == 1.0 else loss * weight).backward(retain_graph=False)
+            self._precision.backward(loss if weight == 1.0 else loss * weight)
             value += loss.item() * weight
             counted += part.count
-            summed.keep(output, part.targets)
+            self._keep(summed, output, part.targets)
         if not counted:
             if not self._said_empty:
                 self._said_empty = True
                 _LOGGER.warning("[Trainer] no target of the batch after step %d counts; it makes no step", self._steps)
             return math.nan
-        if self.gradient_clip is not None:
-            clip_grad_norm(self.optimizer.parameters, self.gradient_clip)
-        self.optimizer.step()
-        self._steps += 1
+        if self._precision.step(self.optimizer, self.gradient_clip, self._steps):
+            self._steps += 1
+        else:
+            summed.skipped += 1
         if not math.isfinite(value) and not self._warned:
             self._warn(value)
         summed.add(value, counted)
         return value
+
+    def _keep(self, summed: Epoch, output: Tensor, targets: Tensor) -> None:
+        if self.metrics:
+            with no_grad():
+                summed.keep(self._precision.wide(output), targets)
 
     def _parts(self, features: Tensor, targets: Tensor, accumulation: int) -> Iterable[MicroBatch]:
         if accumulation == 1 and self._ignore_index is None and self.count is None:
@@ -313,29 +324,34 @@ class Trainer:
         improvement. Raises EveryOError "(features, targets)" and "no batches".
         """
         summed, batches = self._new_epoch(), 0
-        with _mode(self.model, training=False), no_grad():
+        with mode_of(self.model, training=False), no_grad():
             for batch in loader:
                 batches += 1
                 features, targets = self._split(batch)
                 counted = self._counted(targets)
                 if not counted:
                     continue  # its mean may be 0 / 0
-                output = self.model(features)
-                summed.add(self.loss_fn(output, targets).item(), counted)
-                summed.keep(output, targets)
+                with self._precision.scope():
+                    output = self.model(features)
+                    loss = self.loss_fn(output, targets)
+                summed.add(loss.item(), counted)
+                self._keep(summed, output, targets)
         return self._values(summed, batches)
 
     def predict(self, data: Any, *, batch_size: int = 64) -> Array:
-        """The model's outputs for an array, a tensor, a dataset or a loader, in evaluation mode; modes come back.
+        """The model's outputs for an array, a tensor, a dataset or a loader, in evaluation mode; modes come back. What products
+        in halves made a half is float32.
 
         A loader is a DataLoader, or anything that gives batches when iterated over and is no sequence, mapping, set or array.
         Targets that come with the features are left out. Raises EveryOError "no batches".
         """
         outputs: list[Array] = []
-        with _mode(self.model, training=False), no_grad():
+        with mode_of(self.model, training=False), no_grad():
             for batch in as_loader(data, batch_size):
                 features = batch[0] if isinstance(batch, (tuple, list)) else batch
-                outputs.append(self.model(_to_tensor(features)).numpy())
+                with self._precision.scope():
+                    output = self.model(_to_tensor(features))
+                outputs.append(self._precision.wide(output).numpy())
         if not outputs:
             raise EveryOError("[Trainer] predict was given no batches")
         return np.concatenate(outputs)
