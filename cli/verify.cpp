@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "cli/command.h"
 #include "everyo/verify.h"
@@ -11,7 +12,7 @@ namespace {
 
 struct Choices {
   std::string topic;
-  bool prove = false;
+  bool prove = false, markdown = false;
 };
 
 nlohmann::json number_or_list(const std::vector<double>& values) {
@@ -67,15 +68,55 @@ void print(const everyo::verify::Outcome& o) {
   if (!o.error.empty()) fmt::print("        error      {}\n", o.error);
 }
 
+// Outcomes of one requirement whose numbers have the same names, as a table for a page.
+void print_table(std::span<const everyo::verify::Outcome> rows) {
+  const auto line = [](const std::vector<std::string>& cells) { fmt::print("| {} |\n", fmt::join(cells, " | ")); };
+  const std::vector<std::string>& columns = rows[0].columns;
+  std::vector<std::string> heads{rows[0].requirement};
+  if (columns.empty())
+    heads.insert(heads.end(), {"measured", "must be"});
+  else
+    heads.insert(heads.end(), columns.begin(), columns.end());
+  heads.emplace_back("fails when");
+  line(heads);
+  line(std::vector<std::string>(heads.size(), "---"));
+  for (const everyo::verify::Outcome& o : rows) {
+    std::vector<std::string> cells{o.pass ? o.what : "FAIL: " + o.what};
+    for (const double v : o.measured) cells.push_back(fmt::format("{:.4g}", v));
+    if (columns.empty())
+      cells.push_back(o.figure.tolerance == 0
+                          ? fmt::format("{:.4g}", o.figure.reference[0])
+                          : fmt::format("{:.4g} ± {:.2g}", o.figure.reference[0], o.figure.tolerance));
+    cells.push_back(o.sabotage);
+    line(cells);
+  }
+  fmt::print("\n");
+}
+
+void print_tables(std::span<const everyo::verify::Outcome> outcomes) {
+  while (!outcomes.empty()) {
+    std::size_t count = 1;
+    while (count < outcomes.size() && outcomes[count].requirement == outcomes[0].requirement &&
+           outcomes[count].columns == outcomes[0].columns)
+      ++count;
+    print_table(outcomes.first(count));
+    outcomes = outcomes.subspan(count);
+  }
+}
+
 int verify(const Common& common, const Choices& choices) {
   std::vector<std::string> topics = everyo::verify::topics();
   if (!choices.topic.empty()) topics = {choices.topic};
   nlohmann::json rows = nlohmann::json::array();
+  std::vector<everyo::verify::Outcome> outcomes;
   int passed = 0, found = 0, good = 0, total = 0;
   for (const std::string& topic : topics) {
     for (const everyo::verify::Check& check : everyo::verify::checks(topic)) {
       const everyo::verify::Outcome outcome = everyo::verify::run(check, {.prove = choices.prove});
-      print(outcome);
+      if (choices.markdown)
+        outcomes.push_back(outcome);
+      else
+        print(outcome);
       rows.push_back(to_json(outcome));
       passed += outcome.pass ? 1 : 0;
       found += outcome.sabotaged_pass.value_or(true) ? 0 : 1;
@@ -83,6 +124,7 @@ int verify(const Common& common, const Choices& choices) {
       ++total;
     }
   }
+  print_tables(outcomes);
   fmt::print("{} of {} checks pass", passed, total);
   if (choices.prove) fmt::print("; {} of {} sabotages are found", found, total);
   fmt::print("\n");
@@ -97,6 +139,7 @@ Command add_verify(CLI::App& program, Common& common) {
   const auto choices = std::make_shared<Choices>();
   app->add_option("topic", choices->topic, "all without it")->check(one_of(everyo::verify::topics()));
   app->add_flag("--prove", choices->prove, "put a fault into each check, too: it must be found");
+  app->add_flag("--markdown", choices->markdown, "print tables as docs/ has them");
   return {app, [&common, choices] { return verify(common, *choices); }};
 }
 

@@ -141,8 +141,8 @@ bool GradScaler::step(Optimizer& optimizer) {
 }
 
 void GradScaler::update() {
-  std::erase_if(progress_,
-                [](const auto& entry) { return entry.second.stage == Stage::ready; });  // an error came first
+  // An optimizer that is ready still met an error.
+  std::erase_if(progress_, [](const auto& entry) { return entry.second.stage == Stage::ready; });
   if (!options_.enabled || progress_.empty()) return progress_.clear();
   const bool finite = std::ranges::all_of(progress_, [](const auto& entry) { return entry.second.finite; });
   if (!finite) {
@@ -171,8 +171,7 @@ void GradScaler::end_update(double scale) {
   if (options_.most_skips == 0 || skips_in_a_row_ < options_.most_skips) return;
   throw StateError(fmt::format(
       "[GradScaler] {} steps in a row were left out, the last at step {} with a scale of {}: the gradient of '{}' is "
-      "not "
-      "finite; look at its loss and inputs, lower the learning rate, or train in bfloat16 or float32",
+      "not finite; look at its loss and inputs, lower the learning rate, or train in bfloat16 or float32",
       skips_in_a_row_, applied_ + skipped_, scale_, overflowed_.empty() ? "(on another rank)" : overflowed_));
 }
 

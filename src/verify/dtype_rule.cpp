@@ -91,27 +91,24 @@ void add_dtype_rule_checks(Checks& checks, const Figures& figures) {
     CastPolicy policy;
     const char *rule, *sabotage;
   };
-  for (const Class& c :
-       {Class{CastPolicy::low, "gives the half", "autocast does not reach them"},
-        Class{CastPolicy::follow, "gives its operand's dtype", "their operands are cast, too"},
-        Class{CastPolicy::keep32, "gives float32 under autocast", "autocast does not reach them"},
-        Class{CastPolicy::promote, "promotes, under autocast as without", "their operands are cast, too"}})
+  for (const Class& c : {Class{CastPolicy::low, "the half of autocast", "autocast does not reach them"},
+                         Class{CastPolicy::follow, "their operand's dtype", "their operands are cast, too"},
+                         Class{CastPolicy::keep32, "float32 under autocast", "autocast does not reach them"},
+                         Class{CastPolicy::promote, "what promotion gives", "their operands are cast, too"}})
     checks.push_back(
         {.requirement = "P4",
-         .what = fmt::format("ops of class {}, which {}, that give another dtype (\"f16: f32\": autocast to "
-                             "float16, operands float32)",
-                             name_of(c.policy), c.rule),
+         .what = fmt::format("ops of class {} that do not give {}", name_of(c.policy), c.rule),
          .figure = figures.at("dtype_rule"),
          .measure = [policy = c.policy](bool sabotaged) { return broken(policy, sabotaged); },
          .sabotage = c.sabotage,
          .note = names_of(c.policy),
-         .columns = {"f16: f32", "f16: f16", "off: f16", "bf16: f32", "bf16: bf16", "off: bf16"}});
+         .columns = {"f16 of f32", "f16 of f16", "off, of f16", "bf16 of f32", "bf16 of bf16", "off, of bf16"}});
   checks.push_back({.requirement = "P4",
                     .what = "ops of class promote that do not give float32 for a half and a float32",
                     .figure = figures.at("dtype_promotion"),
                     .measure = not_promoting,
                     .sabotage = "both operands are cast to the half",
-                    .columns = {"f16", "off: f16", "bf16", "off: bf16"}});
+                    .columns = {"f16", "off, f16", "bf16", "off, bf16"}});
 }
 
 }  // namespace everyo::verify_room

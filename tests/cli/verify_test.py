@@ -3,10 +3,16 @@
 import json
 import os
 import pathlib
+import re
+import sys
 import tempfile
 import unittest
 
 from command import last_json, run
+
+SOURCE = pathlib.Path(os.environ.get("EVERYO_SOURCE_DIR", pathlib.Path(__file__).parents[2]))
+sys.path.insert(0, str(SOURCE / "tests" / "examples"))
+from examples_test import agree  # noqa: E402  the rule for examples: the same words, numbers to two percent
 
 
 class Verify(unittest.TestCase):
@@ -27,8 +33,7 @@ class Verify(unittest.TestCase):
         self.assertEqual({row["sabotaged_pass"] for row in rows}, {None})
 
     def test_a_figure_that_is_missed_fails(self):
-        source = pathlib.Path(os.environ.get("EVERYO_SOURCE_DIR", pathlib.Path(__file__).parents[2]))
-        figures = json.loads((source / "data" / "verify" / "precision.json").read_text())
+        figures = json.loads((SOURCE / "data" / "verify" / "precision.json").read_text())
         figures["deep_zero_in_float16"]["reference"] = 79
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "verify").mkdir()
@@ -37,6 +42,23 @@ class Verify(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertEqual([row["requirement"] for row in last_json(result) if not row["pass"]], ["P2"])
         self.assertIn("FAIL", result.stdout)
+
+    def test_the_page_on_precision_has_these_tables(self):
+        page = (SOURCE / "docs" / "precision.md").read_text()
+        told = re.search(r"<!-- everyo verify precision --markdown -->\n(.*)\n<!-- end -->", page, re.S).group(1).strip().splitlines()
+        printed = run("verify", "precision", "--markdown").stdout.strip().splitlines()
+        self.assertGreater(len(printed), 100)
+        self.assertEqual(len(told), len(printed), "print them anew with: everyo verify precision --markdown")
+        for wanted, line in zip(told, printed):
+            self.assertTrue(agree(wanted, line), f"the page has {wanted!r}, printed is {line!r}")
+
+    def test_the_page_on_precision_lists_the_ops_of_each_class(self):
+        page = (SOURCE / "docs" / "precision.md").read_text()
+        printed = run("verify", "precision").stdout
+        classes = re.findall(r"ops of class (\w+) that do not give (?!float32 for a half).*?meaning +([^\n]+)", printed, re.S)
+        self.assertEqual([name for name, _ in classes], ["low", "follow", "keep32", "promote"])
+        for name, ops in classes:
+            self.assertRegex(page, rf"\| {name} \|.*\| {re.escape(ops)} \|")
 
 
 if __name__ == "__main__":
