@@ -36,7 +36,7 @@ void bind_logging() {
   set_log_sink(
       [](LogLevel level, std::string_view text) {
         if (Py_IsInitialized() == 0) return;
-        auto message = std::make_unique<Message>(level, std::string(text));
+        auto message = std::make_unique<Message>(Message{level, std::string(text)});
         if (Py_AddPendingCall(deliver, message.get()) == 0) static_cast<void>(message.release());
       },
       LogLevel::warning);
