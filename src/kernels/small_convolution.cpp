@@ -6,6 +6,7 @@
 
 #include "kernels/isa.h"
 #include "kernels/scratch.h"
+#include "kernels/small_bfloat16_convolution.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/small_convolution.cpp"
@@ -232,6 +233,9 @@ void flip_weight(const ConvolutionProblem& p, const float* weight, float* flippe
 
 void small_convolution(const ConvolutionProblem& p, std::int64_t images, const void* x, const float* weight,
                        const float* bias, bool relu, void* y) {
+  if (p.dtype == bfloat16 && small_bfloat16_convolution(p, images, static_cast<const BFloat16*>(x), weight, bias, relu,
+                                                        static_cast<BFloat16*>(y)))
+    return;
   use_isa();
   HWY_DYNAMIC_DISPATCH(convolve)(p, images, x, weight, bias, relu, y);
 }
