@@ -1,6 +1,8 @@
 """Autocast and the scaler of losses."""
 
+import copy
 import logging
+import pickle
 import threading
 
 import numpy as np
@@ -197,6 +199,24 @@ def test_a_scaled_step_is_the_plain_one():
     assert scaler.get_scale() == 4
 
 
+def test_Y02_UnscaleClipAndStepDivideOnce():
+    w, optimizer, loss = line(4.0)
+    scaler = eo.GradScaler(2.0**8)
+    scaler.backward(loss())
+    assert w.grad.tolist() == [4 * 2**8] * 2
+    assert scaler.unscale_(optimizer) and w.grad.tolist() == [4, 4]
+    assert eo.clip_grad_norm([w], 100.0) == pytest.approx(4 * 2**0.5)
+    assert scaler.step(optimizer) and w.grad.tolist() == [4, 4] and w.tolist() == [-1, -1]
+
+
+def test_Y03_ReductionsOfHalvesAreFloat32():
+    ones = eo.ones(70000, dtype="float16")
+    with eo.autocast():
+        for value in (ones.sum(), eo.mean(ones), eo.exp(ones), eo.softmax(ones)):
+            assert value.dtype == "float32"
+        assert ones.sum().item() == 70000
+
+
 def test_a_step_that_overflows_is_left_out():
     w, optimizer, loss = line(float("inf"))
     w.name = "w"
@@ -258,6 +278,21 @@ def test_state_goes_round_and_wrong_ones_are_refused():
         with pytest.raises(eo.EveryOError):
             again.load_state_dict(wrong)
     assert again.get_scale() == 2
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_go_their_own_way(again):
+    _, optimizer, loss = line(1.0)
+    scaler = eo.GradScaler(16, growth_interval=1, growth_factor=4.0)
+    twin = again(scaler)
+    scaler.backward(loss())
+    scaler.step(optimizer)
+    scaler.update()
+    assert (scaler.get_scale(), twin.get_scale(), twin.growth_factor) == (64, 16, 4)
+    assert again(scaler).state_dict() == scaler.state_dict()
+    with again(eo.autocast(dtype="bfloat16")):
+        assert product_dtype() == "bfloat16"
+    assert product_dtype() == "float32"
 
 
 @pytest.mark.parametrize(

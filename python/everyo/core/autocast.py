@@ -96,7 +96,7 @@ class GradScaler:
         most_skips: int = 200,
         enabled: bool = True,
     ) -> None:
-        self._scaler = _core.GradScaler(
+        self._options = (
             real("[GradScaler] init_scale", init_scale),
             real("[GradScaler] growth_factor", growth_factor),
             real("[GradScaler] backoff_factor", backoff_factor),
@@ -104,10 +104,19 @@ class GradScaler:
             whole("[GradScaler] most_skips", most_skips),
             bool(enabled),
         )
+        self._scaler = _core.GradScaler(*self._options)
         self.enabled = bool(enabled)
         self.growth_factor = float(growth_factor)
         self.backoff_factor = float(backoff_factor)
         self.growth_interval = int(growth_interval)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_scaler": self.state_dict()}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__dict__.update(saved)
+        self._scaler = _core.GradScaler(*self._options)
+        self.load_state_dict(saved["_scaler"])
 
     def get_scale(self) -> float:
         """The scale now; 1.0 when disabled."""

@@ -30,6 +30,13 @@ class Scope:
         self._here = threading.local()
         self._here.mode = make()  # refuses what is wrong now, and not when it is entered
 
+    def __getstate__(self) -> Callable[[], Mode]:
+        return self._make
+
+    def __setstate__(self, make: Callable[[], Mode]) -> None:
+        self._make = make
+        self._here = threading.local()
+
     def __enter__(self: _S) -> _S:
         mode = getattr(self._here, "mode", None)
         if mode is None:
