@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <memory>
 #include <thread>
 
 #include "everyo/autograd.h"
@@ -134,6 +135,46 @@ TEST(AutocastCorner, ACopyIsCastForItself) {
   EXPECT_THAT(copy(x).to_vector(), testing::Each(0));
   Linear moved = std::move(layer);
   EXPECT_EQ(moved(x).to_vector(), before);
+}
+
+TEST(AutocastCorner, UsesOfAWeightAreSummedInFloat32) {  // 2049 is no half
+  const Tensor w = Tensor::ones({1, 1}).set_requires_grad();
+  Tensor loss;
+  {
+    const Autocast low(float16);
+    loss = sum(matmul(Tensor::full({1, 1}, 2048), w)) + sum(matmul(Tensor::ones({1, 1}), w));
+  }
+  loss.backward();
+  EXPECT_EQ(w.grad().item(), 2049);
+}
+
+TEST(AutocastCorner, WhatIsSavedInHalvesCanBePacked) {
+  struct ToDouble final : SavedValueHooks {  // and back
+    int packed = 0;
+    std::shared_ptr<void> pack(const Tensor& value) override {
+      ++packed;
+      EXPECT_EQ(value.dtype(), bfloat16);
+      return std::make_shared<Tensor>(cast(value, float64));
+    }
+    Tensor unpack(const std::shared_ptr<void>& data) override {
+      return cast(*static_cast<const Tensor*>(data.get()), bfloat16);
+    }
+  } hooks;
+  Linear layer(4, 3, {.seed = 0});
+  const auto gradients = [&](SavedValueHooks* saved) {
+    const Tensor x = drawn({2, 4}, 1).set_requires_grad();
+    Tensor y;
+    {
+      const Scoped<&Context::saved> scope(saved);
+      const Autocast low(bfloat16);
+      y = layer(scale(x, 2));  // of a leaf the cast would be made again
+    }
+    const Tensor seed = Tensor::ones({2, 3}, bfloat16);
+    y.backward({.seed = &seed});
+    return x.grad().to_vector();
+  };
+  EXPECT_EQ(gradients(&hooks), gradients(nullptr));
+  EXPECT_GT(hooks.packed, 0);
 }
 
 TEST(AutocastCorner, AWorkingThreadTakesTheModeAlong) {
