@@ -172,6 +172,7 @@ class EVERYO_API Trainer {
   std::optional<Scheduler> scheduler_;
   std::optional<EarlyStopping> early_;
   std::optional<GradScaler> scaler_;
+  std::vector<Tensor> others_;  // parameters of the model that the optimizer has not
   std::int64_t step_ = 0;
   Totals epoch_;
   bool said_empty_ = false;  // that a batch without a target that counts makes no step

@@ -27,6 +27,16 @@ bool all_finite(const Tensor& t) {
   });
 }
 
+// Parameters of the model that are not the optimizer's. Theirs are gradients all the same, and those of another loss
+// scale do not add up.
+std::vector<Tensor> left_alone(ModuleBase& model, const Optimizer& optimizer) {
+  std::vector<Tensor> others = model.parameters();
+  std::erase_if(others, [&](const Tensor& p) {
+    return std::ranges::any_of(optimizer.parameters(), [&](const Tensor& own) { return own.body() == p.body(); });
+  });
+  return others;
+}
+
 }  // namespace
 
 double metric(const EpochMetrics& row, std::string_view name) {
@@ -74,6 +84,7 @@ void Trainer::step(const Batch& batch) {
     return;
   }
   optimizer_.zero_grad();
+  for (const Tensor& p : others_) p.zero_grad();
   Totals sums;  // of this step: a mean, so that one part's is the loss itself
   for (const MicroBatch& part : parts) forward_backward(part, sums);
   epoch_.learning_rate = optimizer_.lr();
@@ -202,6 +213,7 @@ EpochMetrics Trainer::end_epoch(std::int64_t epoch, double seconds, const FitOpt
 TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
   if (early_ && options.validation == nullptr)
     static_cast<void>(metric({}, early_->options().monitor));  // or it is refused
+  others_ = left_alone(model_, optimizer_);
   const train::ModeScope mode(model_, true);
   const Scoped<&Context::seed> seed(config_.seed);
   const auto early = [this] { return early_ && early_->should_stop(); };

@@ -154,6 +154,16 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(precision, optimiz
             assert second.trainer.scaler.state_dict() == whole.trainer.scaler.state_dict()
 
 
+def test_parameters_that_are_not_trained_do_not_keep_scaled_gradients():
+    model = net()
+    scaler = eo.GradScaler(8.0, growth_interval=1)
+    trainer = eo.Trainer(
+        model, eo.SGD(model[2].parameters()), nn.CrossEntropyLoss(), precision="float16", scaler=scaler
+    )
+    trainer.fit([data()], epochs=3, verbose=False)  # a sum over two scales would be refused
+    assert scaler.get_scale() == 64.0
+
+
 def test_a_state_of_another_precision_is_refused():
     half, brain = LowRun("float16", "sgd"), LowRun("bfloat16", "sgd")
     state = half.trainer.state()

@@ -198,8 +198,10 @@ TEST(Precision, ALossThatIsNotFiniteIsNoSkip) {
 // What a state must hold beside float32's: a scale that falls at first and grows every third step until it overflows,
 // and counts of an epoch that is cut.
 struct LowRun {
-  LowRun(DType dtype, const char* name)
-      : optimizer(make_optimizer(name, net.parameters(), 0.03)),
+  LowRun(DType dtype, const char* name, DType weights = float32)
+      : net(Linear(2, 8, {.seed = 1, .dtype = weights}), BatchNorm1D(8), ReLU(), Dropout(0.3),
+            Linear(8, 2, {.seed = 2, .dtype = weights})),
+        optimizer(make_optimizer(name, net.parameters(), 0.03)),
         trainer(net, *optimizer, loss_of_labels(),
                 {.epochs = 6,
                  .seed = 5,
@@ -212,7 +214,7 @@ struct LowRun {
   TrainResult fit(std::int64_t batches = 1000) {
     return trainer.fit(loader, {.progress = [&](const TrainProgress&) { return --batches > 0; }});
   }
-  Sequential net{Linear(2, 8, {.seed = 1}), BatchNorm1D(8), ReLU(), Dropout(0.3), Linear(8, 2, {.seed = 2})};
+  Sequential net;
   std::unique_ptr<Optimizer> optimizer;
   Trainer trainer;
   Loader loader;
@@ -248,6 +250,36 @@ TEST(Precision, A13_AResumedRunHasTheBitsOfOneThatNeverStopped) {
       }
     }
   }
+}
+
+// Half weights, too: their masters are in the state, and are not made again from the halves.
+TEST(Precision, F10_AResumedRunOfHalfWeightsHasTheSameBits) {
+  for (const DType dtype : {float16, bfloat16}) {
+    for (const char* optimizer : {"adamw", "sgd"}) {
+      LowRun whole(dtype, optimizer, dtype);
+      static_cast<void>(whole.fit());
+      const StateTree end = whole.trainer.state(whole.loader);
+      EXPECT_TRUE(end.at("optimizer").at("parameters").at("0").contains("master"));
+      for (const std::int64_t batches : {1, 7, 12, 30, 41}) {
+        LowRun first(dtype, optimizer, dtype), second(dtype, optimizer, dtype);
+        static_cast<void>(first.fit(batches));
+        second.trainer.load(first.trainer.state(first.loader), second.loader);
+        static_cast<void>(second.fit());
+        EXPECT_TRUE(second.trainer.state(second.loader) == end) << optimizer << batches;
+      }
+    }
+  }
+}
+
+TEST(Precision, ParametersThatAreNotTrainedDoNotKeepScaledGradients) {
+  Sequential net = small_net();
+  const std::vector<Tensor> all = net.parameters();
+  SGD head({all[2], all[3]});
+  Trainer trainer(net, head, loss_of_labels(),
+                  {.epochs = 3, .precision = float16, .scaler = {.init_scale = 8, .growth_interval = 1}});
+  Loader loader(two_classes(8), {.batch = 8});
+  static_cast<void>(trainer.fit(loader));  // a sum over two scales would be refused
+  EXPECT_EQ(trainer.scaler()->scale(), 64);
 }
 
 TEST(Precision, AStateOfAnotherIsRefused) {

@@ -105,6 +105,7 @@ class Trainer:
         self._running: Epoch | None = None
         self._callbacks: list[Callback] = []
         self._loader: Any = None
+        self._others: list[Tensor] = []  # parameters of the model that the optimizer has not
         self._resumed: dict[str, Any] | None = None
 
     def fit(
@@ -149,6 +150,9 @@ class Trainer:
         self.stop_training = self._warned = self._said_empty = False
         self.total_epochs = epochs
         self._loader = train_loader
+        # Theirs are gradients all the same, and those of another loss scale do not add up.
+        own = {id(parameter) for parameter in self.optimizer.parameters}
+        self._others = [parameter for parameter in self.model.parameters() if id(parameter) not in own]
         announce = [accumulation] if verbose else []
         with mode_of(self.model, training=True), own_step():
             for callback in every:
@@ -268,6 +272,8 @@ class Trainer:
         # Keys dropout's masks, so that a run is the same whatever ran before it; a step that is left out has used its own.
         _core.set_step(self._steps + self._precision.skipped)
         self.optimizer.zero_grad()
+        for parameter in self._others:
+            parameter.zero_grad()
         value, counted = 0.0, 0
         for part in self._parts(features, targets, accumulation):
             with self._precision.scope():
