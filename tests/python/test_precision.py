@@ -117,6 +117,14 @@ def test_autocast_needs_a_floating_half(dtype):
         eo.autocast(dtype=dtype)
 
 
+def test_autocast_takes_no_dtype_for_enabled():
+    for wrong in ("bfloat16", np.float16):
+        with pytest.raises(TypeError, match="dtype="):
+            eo.autocast(wrong)
+    with pytest.raises(TypeError, match="dtype is None"):
+        eo.autocast(dtype=None)
+
+
 def test_weights_and_their_gradients_stay_float32():
     net = eo.nn.Sequential(eo.nn.Linear(8, 4), eo.nn.ReLU(), eo.nn.Linear(4, 1))
     with eo.autocast():

@@ -37,10 +37,15 @@ class autocast(Scope):
     """Products of this thread in a half, while inside: a context manager, which may be entered again, and a decorator.
 
     Each operand is cast by a node of the graph, so weights and their gradients stay float32. `enabled=False` is an island
-    of ordinary dtypes. Raises EveryOError "floating" for a dtype that is no floating half.
+    of ordinary dtypes. Raises EveryOError "floating" for a dtype that is no floating half, TypeError for one in the place of
+    `enabled`.
     """
 
     def __init__(self, enabled: bool = True, *, dtype: Any = "float16") -> None:
+        if isinstance(enabled, (str, type)):
+            raise TypeError(f"[autocast] enabled is {enabled!r}; it must be True or False, and a dtype is given as dtype=")
+        if dtype is None:
+            raise TypeError("[autocast] dtype is None; give float16 or bfloat16, or enabled=False")
         super().__init__(functools.partial(_core.AutocastMode, bool(enabled), dtype))
 
 
