@@ -135,9 +135,15 @@ bool GradScaler::unscale(const Optimizer& optimizer) {
 }
 
 bool GradScaler::step(Optimizer& optimizer) {
-  const bool finite = begin_step(optimizer.parameters(), &optimizer, optimizer.name());
-  if (finite) optimizer.step();
-  return finite;
+  if (!begin_step(optimizer.parameters(), &optimizer, optimizer.name())) return false;
+  try {
+    optimizer.step();
+  } catch (...) {  // it is as before begin_step, but for gradients that are unscaled now
+    --applied_;
+    progress_[&optimizer].stage = Stage::unscaled;
+    throw;
+  }
+  return true;
 }
 
 void GradScaler::update() {

@@ -247,6 +247,24 @@ TEST(GradScalerCorner, AStepThatThrewCountsAsNone) {
   EXPECT_EQ(scaler.applied_steps(), 0);
 }
 
+TEST(GradScalerCorner, AStepThatTheOptimizerRefusesMayBeMadeAgain) {
+  Linear layer(1, 1, {.seed = 0, .bias = false});
+  const Tensor weight = layer.parameters()[0];
+  weight.assign(Tensor::ones({1, 1}));
+  SGD optimizer(layer.parameters(), {.lr = 1});
+  GradScaler scaler({.init_scale = 4});
+  scaler.backward(sum(scale(weight, 0.5)));
+  const Ref<Storage> values = weight.body()->storage;
+  release_storage(weight);
+  EXPECT_THROW(scaler.step(optimizer), StateError);
+  EXPECT_EQ(scaler.applied_steps(), 0);
+  restore_storage(weight, values);
+  EXPECT_TRUE(scaler.step(optimizer));
+  scaler.update();
+  EXPECT_EQ(scaler.applied_steps(), 1);
+  EXPECT_EQ(weight.item(), 0.5);
+}
+
 TEST(GradScalerCorner, AHalfParameterOverflowsInItsOwnDtype) {
   const Tensor w = slot(1, float16);
   SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.5});
