@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "everyo/half.h"
 #include "kernels/isa.h"
@@ -68,6 +69,13 @@ class Weights {
   Stalls* stalls_;
 };
 
+// A moment that only decays would never leave the subnormal numbers (their smallest times 0.9 rounds to itself), and
+// processors compute those at a fraction of their speed: below float32's normal range it is 0.
+HWY_INLINE WideVec<float> without_subnormals(WideVec<float> v) {
+  const WideTag<float> d;
+  return hn::IfThenZeroElse(hn::Lt(hn::Abs(v), hn::Set(d, std::numeric_limits<float>::min())), v);
+}
+
 template <class T, class S>
 HWY_NOINLINE void sgd_vectors(const SgdTask& task, const SgdScalars& s, std::int64_t begin, std::int64_t end,
                               Stalls* stalls) {
@@ -83,7 +91,7 @@ HWY_NOINLINE void sgd_vectors(const SgdTask& task, const SgdScalars& s, std::int
     auto g = load_at(gradient + i);
     if (decays) g = hn::MulAdd(decay, w, g);
     if (velocity) {
-      const auto v = task.first ? g : hn::MulAdd(momentum, load_at(velocity + i), g);
+      const auto v = without_subnormals(task.first ? g : hn::MulAdd(momentum, load_at(velocity + i), g));
       store_at(v, velocity + i);
       g = s.nesterov ? hn::MulAdd(momentum, v, g) : v;
     }
@@ -109,8 +117,8 @@ HWY_NOINLINE void adam_vectors(const AdamTask& task, const AdamScalars& s, std::
     auto w = old, g = load_at(gradient + i);
     if (decays) g = hn::MulAdd(decay, w, g);
     if (decoupled) w = hn::Mul(decay_factor, w);
-    const auto m = hn::MulAdd(beta1, load_at(mean + i), hn::Mul(rest1, g));
-    auto v = hn::MulAdd(beta2, load_at(square + i), hn::Mul(hn::Mul(rest2, g), g));
+    const auto m = without_subnormals(hn::MulAdd(beta1, load_at(mean + i), hn::Mul(rest1, g)));
+    auto v = without_subnormals(hn::MulAdd(beta2, load_at(square + i), hn::Mul(hn::Mul(rest2, g), g)));
     store_at(m, mean + i);
     store_at(v, square + i);
     if (largest) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "everyo/context.h"
@@ -124,6 +125,34 @@ void check_master(std::int64_t n, DType state) {
     ASSERT_EQ(mean, other_mean);
     for (std::size_t i = 0; i < w.size(); ++i) ASSERT_EQ(w[i], narrow<T>(master[i])) << i;
   }
+}
+
+// Times 0.9, the smallest subnormal number rounds to itself: a moment without gradients must come to 0 all the same.
+TEST(OptimizerKernels, MomentsThatOnlyDecayEnd) {
+  for_each_target([] {
+    constexpr std::int64_t n = 19;
+    constexpr float smallest = std::numeric_limits<float>::min(), moment = 1.5f * smallest;
+    std::vector<float> w(n, 1), g(n, 0), v(n, moment), mean = v, square = v;
+    const WeightTask weights{.dtype = float32, .weight = w.data(), .size = n};
+    const SgdTask sgd_task{
+        .weights = weights, .state_dtype = float32, .gradient = g.data(), .velocity = v.data(), .first = false};
+    const AdamTask adam_task{.weights = weights,
+                             .state_dtype = float32,
+                             .gradient = g.data(),
+                             .mean = mean.data(),
+                             .square = square.data(),
+                             .largest = nullptr,
+                             .step_size = 1e-3,
+                             .square_factor = 1};
+    const auto step = [&] {
+      sgd({&sgd_task, 1}, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0, .nesterov = false});
+      adam({&adam_task, 1}, {.beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .weight_decay = 0, .decay_factor = 1});
+    };
+    step();
+    for (const auto& each : {v, mean, square}) EXPECT_EQ(each, std::vector<float>(n, 0.9f * moment));  // still normal
+    for (int i = 0; i < 4; ++i) step();  // 1.5 * 0.9^4 < 1
+    for (const auto& each : {v, mean, square}) EXPECT_EQ(each, std::vector<float>(n, 0));
+  });
 }
 
 TEST(OptimizerKernels, AMasterIsSteppedAsAFloat32Weight) {
