@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "autograd/node.h"
 #include "base/thread_context.h"
 #include "kernels/binary.h"
+#include "kernels/convert.h"
 
 namespace everyo::inline v1 {
 
@@ -15,6 +17,18 @@ void accumulate(const Tensor& to, const Tensor& from, bool add) {
     return;
   }
   kernels::binary(kernels::Binary::add, to.dtype(), to.size(), to.bytes(), from.bytes(), to.bytes());
+}
+
+bool is_cast_from_float32(Node& node) {
+  if (node.inputs != 1 || node.outputs != 1 || std::string_view(node.op->name) != "cast") return false;
+  const Edge& edge = node.edges()[0];
+  return !edge.none() && edge.dtype() == float32;
+}
+
+Tensor narrowed(const Tensor& widened, DType dtype) {
+  Tensor half = Tensor::empty({dtype, widened.shape()});
+  kernels::convert(widened.dtype(), widened.bytes(), dtype, half.bytes(), half.size());
+  return half;
 }
 
 GradSlot& slot_of(Body* leaf) {

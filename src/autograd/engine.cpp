@@ -115,6 +115,8 @@ struct Engine {
     Body* body = edge.leaf();
     Leaf& leaf = *body->leaf;
     const bool wrote = i < 64 && (backward.wrote_ >> i & 1) != 0;
+    if (given.defined() && is_half(body->dtype) && given.dtype() == float32) [[unlikely]]
+      given = narrowed(given, body->dtype);
     if (wrote || given.defined()) {
       GradSlot& slot = slot_of(body);
       if (wrote)
@@ -131,19 +133,23 @@ struct Engine {
   }
 
   void reach_node(const Node& from, const Edge& edge, Tensor& given) {
-    if (!edge.fits(*given.body())) [[unlikely]]
+    Node* to = edge.node();
+    Tensor& arrived = to->grads()[edge.output()];
+    if (edge.is_widened(*given.body())) {
+      if (arrived.defined() || to->hooks || !is_cast_from_float32(*to)) given = narrowed(given, edge.dtype());
+    }
+    if (!edge.fits(*given.body()) && !edge.is_widened(*given.body())) [[unlikely]]
       throw StateError(
           fmt::format("[{}] backward gave a gradient of shape {} {}, which is not its input's; give() one of "
                       "the input's shape and dtype",
                       from.op->name, to_string(given.shape()), name_of(given.dtype())),
           ErrorKind::gradient);
-    Node* to = edge.node();
-    Tensor& arrived = to->grads()[edge.output()];
     if (claim(*to)) push(to);
     if (!arrived.defined()) {
       arrived = std::move(given);
       return;
     }
+    if (edge.is_widened(*arrived.body())) arrived = narrowed(arrived, edge.dtype());
     const Body* body = arrived.body();
     if (body->owners() > 1 || body->storage->owners() > 1) arrived = arrived.copy();  // somebody else sees it
     accumulate(arrived, given, true);

@@ -21,9 +21,16 @@ class Edge {
   [[nodiscard]] Node* node() const { return reinterpret_cast<Node*>(to_); }
   [[nodiscard]] std::uint16_t output() const { return output_; }
   [[nodiscard]] std::uint16_t use() const { return output_; }
+  /// Of the input that the gradient is of.
+  [[nodiscard]] DType dtype() const { return to_leaf() ? leaf()->dtype : dtype_; }
   /// Is that a gradient of what the node made? In elements modulo 2^32, and dtype.
   [[nodiscard]] bool fits(const Body& gradient) const {
     return gradient.dtype == dtype_ && static_cast<std::uint32_t>(gradient.shape.elements()) == elements_;
+  }
+  /// Is it one of a half that came in float32?
+  [[nodiscard]] bool is_widened(const Body& gradient) const {
+    return gradient.dtype == float32 && is_half(dtype_) &&
+           static_cast<std::uint32_t>(gradient.shape.elements()) == elements_;
   }
   void set_leaf(Body* body, std::uint16_t use) {
     body->retain();
@@ -105,6 +112,15 @@ void trace(const Op& op, const void* attrs, std::span<const Tensor* const> in, s
 
 /// The value as forward saw it. Throws StateError when it was changed since, or is not saved.
 const Tensor& unpack(Node& node, Saved& saved);
+
+// ---- gradients of halves in float32 (accumulate.cpp) ----
+// An op may give the gradient of a half as float32 with values of that half, which spares a cast from float32 behind it
+// a pass over memory. Nobody else sees it so: it is narrowed, exactly, for any other node, for hooks and for sums.
+
+/// Does the node only cast its float32 input to a half?
+bool is_cast_from_float32(Node& node);
+/// The same values as `dtype`.
+Tensor narrowed(const Tensor& widened, DType dtype);
 
 // ---- gradients into slots (accumulate.cpp) ----
 

@@ -59,6 +59,17 @@ void matmul(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEp
 }
 
 template <class T>
+void matmul_widened(const MatmulProblem& p, const T* a, const T* b, float* c) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.k == 0) return static_cast<void>(std::fill_n(c, p.m * p.n, 0.0f));
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (bfloat16_matmul(p, a, b, c)) return;
+  }
+  if (is_small_of_halves(p)) return small_matmul(p, a, b, c);
+  packed_matmul(p, a, b, c);
+}
+
+template <class T>
 void matmul_batched(const MatmulProblem& each, const BatchStrides& batch, const T* a, const T* b, T* c) {
   std::int64_t count = 1;
   for (std::int64_t i = 0; i < batch.rank; ++i) count *= batch.sizes[i];
@@ -89,6 +100,8 @@ template void matmul(const MatmulProblem&, const double*, const double*, double*
 template void matmul(const MatmulProblem&, const Float16*, const Float16*, Float16*, const MatmulEpilogue<Float16>&);
 template void matmul(const MatmulProblem&, const BFloat16*, const BFloat16*, BFloat16*,
                      const MatmulEpilogue<BFloat16>&);
+template void matmul_widened(const MatmulProblem&, const Float16*, const Float16*, float*);
+template void matmul_widened(const MatmulProblem&, const BFloat16*, const BFloat16*, float*);
 template void matmul_batched(const MatmulProblem&, const BatchStrides&, const float*, const float*, float*);
 template void matmul_batched(const MatmulProblem&, const BatchStrides&, const double*, const double*, double*);
 template void matmul_batched(const MatmulProblem&, const BatchStrides&, const Float16*, const Float16*, Float16*);

@@ -28,6 +28,10 @@ struct MatmulEpilogue {
 template <class T>
 void matmul(const MatmulProblem& problem, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue = {});
 
+/// The same product in float32, each element rounded to the half T: for what widens it next. C is not read.
+template <class T>
+void matmul_widened(const MatmulProblem& problem, const T* a, const T* b, float* c);
+
 /// out[N] = the sum over rows of x [M, N], of floating `dtype`: a bias gradient. The same bits as summing axis 0.
 void column_sum(DType dtype, std::int64_t m, std::int64_t n, const void* x, void* out);
 

@@ -76,14 +76,15 @@ HWY_INLINE void tile_of(std::int64_t rows, const F* a, std::int64_t a_row, const
   (std::make_index_sequence<most_rows / 2>());
 }
 
-template <class T>
+// T: of A and B, and what a sum is rounded to; Out: of C, T or float.
+template <class T, class Out = T>
 class Product {
   using F = Wide<T>;
   static constexpr auto lanes_n = static_cast<std::int64_t>(hn::MaxLanes(WideTag<T>()));
   static constexpr std::int64_t columns_n = tile_columns<F>;
 
  public:
-  Product(const MatmulProblem& problem, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue)
+  Product(const MatmulProblem& problem, const T* a, const T* b, Out* c, const MatmulEpilogue<T>& epilogue)
       : p_(problem), a_(a), b_(b), c_(c), epilogue_(epilogue) {
     depth_ = round_up(ceil_div(p_.k, ceil_div(p_.k, most_depth)), lanes_n);
     column_panels_ = ceil_div(p_.n, columns_n);
@@ -190,21 +191,27 @@ class Product {
                          epilogue_.bias ? epilogue_.bias + n + column : nullptr, epilogue_.relu);
     };
     for (std::int64_t row = 0; row < rows; ++row, sums += sums_row) {
-      T* const to = c_ + (m + row) * p_.n + n;
-      if (columns == 2 * lanes) {
-        store_two(sum(sums, to, 0, lanes), sum(sums, to, lanes, lanes), to);
+      Out* const to = c_ + (m + row) * p_.n + n;
+      if constexpr (!std::is_same_v<T, Out>) {
+        for (std::size_t v = 0; v < columns; v += lanes)
+          store_first<Out>(round_to<T>(hn::LoadU(d, sums + v)), to + v, std::min(lanes, columns - v));
         continue;
-      }
-      for (std::size_t v = 0; v < columns; v += lanes) {
-        const std::size_t count = std::min(lanes, columns - v);
-        store_first<T>(sum(sums, to, v, count), to + v, count);
+      } else {
+        if (columns == 2 * lanes) {
+          store_two(sum(sums, to, 0, lanes), sum(sums, to, lanes, lanes), to);
+          continue;
+        }
+        for (std::size_t v = 0; v < columns; v += lanes) {
+          const std::size_t count = std::min(lanes, columns - v);
+          store_first<T>(sum(sums, to, v, count), to + v, count);
+        }
       }
     }
   }
 
   const MatmulProblem& p_;
   const T *a_, *b_;
-  T* c_;
+  Out* c_;
   const MatmulEpilogue<T>& epilogue_;
   std::int64_t depth_, column_panels_, row_panels_;
   F* packed_b_ = nullptr;
@@ -216,6 +223,12 @@ void multiply_float(const MatmulProblem& p, const float* a, const float* b, floa
 void multiply_double(const MatmulProblem& p, const double* a, const double* b, double* c,
                      const MatmulEpilogue<double>& e) {
   Product<double>(p, a, b, c, e).run();
+}
+void multiply_float16_widened(const MatmulProblem& p, const Float16* a, const Float16* b, float* c) {
+  Product<Float16, float>(p, a, b, c, {}).run();
+}
+void multiply_bfloat16_widened(const MatmulProblem& p, const BFloat16* a, const BFloat16* b, float* c) {
+  Product<BFloat16, float>(p, a, b, c, {}).run();
 }
 void multiply_float16(const MatmulProblem& p, const Float16* a, const Float16* b, Float16* c,
                       const MatmulEpilogue<Float16>& e) {
@@ -237,6 +250,8 @@ HWY_EXPORT(multiply_float);
 HWY_EXPORT(multiply_double);
 HWY_EXPORT(multiply_float16);
 HWY_EXPORT(multiply_bfloat16);
+HWY_EXPORT(multiply_float16_widened);
+HWY_EXPORT(multiply_bfloat16_widened);
 
 template <class T>
 void packed_matmul(const MatmulProblem& problem, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue) {
@@ -256,6 +271,15 @@ template void packed_matmul(const MatmulProblem&, const Float16*, const Float16*
                             const MatmulEpilogue<Float16>&);
 template void packed_matmul(const MatmulProblem&, const BFloat16*, const BFloat16*, BFloat16*,
                             const MatmulEpilogue<BFloat16>&);
+
+void packed_matmul(const MatmulProblem& problem, const Float16* a, const Float16* b, float* c) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply_float16_widened)(problem, a, b, c);
+}
+void packed_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, float* c) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply_bfloat16_widened)(problem, a, b, c);
+}
 
 }  // namespace everyo::kernels
 #endif

@@ -8,5 +8,8 @@ namespace everyo::kernels {
 /// order. T: float, double, Float16, BFloat16.
 template <class T>
 void packed_matmul(const MatmulProblem& problem, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue);
+/// As matmul_widened.
+void packed_matmul(const MatmulProblem& problem, const Float16* a, const Float16* b, float* c);
+void packed_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, float* c);
 
 }  // namespace everyo::kernels

@@ -25,22 +25,23 @@ constexpr std::size_t most_rows = has_avx512 ? 8 : 6;
 constexpr std::int64_t row_unit = 24;            // a multiple of most_rows on every target
 constexpr std::int64_t block_work = 512 * 1024;  // products a thread gets at least: half a dozen wake-ups' time
 
-// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n]. T: of C.
-template <class T>
+// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n]. T: what a sum is rounded to; Out: of C,
+// T or float.
+template <class T, class Out>
 struct Tile {
   const float* a;
   std::int64_t a_row, a_column;
   const float* b;
   std::int64_t b_row, k;
-  T* c;
+  Out* c;
   std::int64_t c_row;
   std::size_t columns;  // of this tile
   const T* bias;
   bool relu, accumulate;
 };
 
-template <std::size_t rows, std::size_t vectors, class T>
-HWY_NOINLINE void run_tile(const Tile<T>& t) {
+template <std::size_t rows, std::size_t vectors, class T, class Out>
+HWY_NOINLINE void run_tile(const Tile<T, Out>& t) {
   const Lanes d;
   using V = hn::Vec<Lanes>;
   const std::size_t last = t.columns - (vectors - 1) * width;  // columns of the last vector
@@ -73,14 +74,17 @@ HWY_NOINLINE void run_tile(const Tile<T>& t) {
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < vectors; ++v) {
       const std::size_t count = v + 1 == vectors ? last : width;
-      T* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
-      store_product<T>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
+      Out* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
+      if constexpr (std::is_same_v<T, Out>)
+        store_product<T>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
+      else
+        store_first<Out>(round_to<T>(sum[m][v]), to, count);
     }
   }
 }
 
-template <std::size_t vectors, class T>
-HWY_INLINE void run_rows(const Tile<T>& tile, std::int64_t rows) {
+template <std::size_t vectors, class T, class Out>
+HWY_INLINE void run_rows(const Tile<T, Out>& tile, std::int64_t rows) {
   static_assert(most_rows == 6 || most_rows == 8);
   switch (rows) {
     case 1: return run_tile<1, vectors>(tile);
@@ -103,25 +107,25 @@ void pad_right(const MatmulProblem& p, const T* b, std::int64_t row, float* padd
     copy_rows(b, p.n, p.k, p.n, padded, row, row);
 }
 
-template <class T>
-void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, T* c,
+template <class T, class Out>
+void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, Out* c,
                    const MatmulEpilogue<T>& epilogue) {
   constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
   // B stays in the caches while all rows of A pass; blocks of rows may go to several threads.
   const std::int64_t block = (block_work / (p.n * p.k) / row_unit + 1) * row_unit;
   parallel_for(p.m, block, [&](std::int64_t first, std::int64_t end) {
-    Tile<T> tile{.a = a,
-                 .a_row = p.transpose_a ? 1 : p.k,
-                 .a_column = p.transpose_a ? p.m : 1,
-                 .b = b,
-                 .b_row = b_row,
-                 .k = p.k,
-                 .c = c,
-                 .c_row = p.n,
-                 .columns = 0,
-                 .bias = nullptr,
-                 .relu = epilogue.relu,
-                 .accumulate = p.accumulate};
+    Tile<T, Out> tile{.a = a,
+                      .a_row = p.transpose_a ? 1 : p.k,
+                      .a_column = p.transpose_a ? p.m : 1,
+                      .b = b,
+                      .b_row = b_row,
+                      .k = p.k,
+                      .c = c,
+                      .c_row = p.n,
+                      .columns = 0,
+                      .bias = nullptr,
+                      .relu = epilogue.relu,
+                      .accumulate = p.accumulate};
     for (std::int64_t n = 0; n < p.n; n += 2 * lanes_per_vector) {
       tile.columns = static_cast<std::size_t>(std::min(p.n - n, 2 * lanes_per_vector));
       tile.b = b + n;
@@ -140,8 +144,8 @@ void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::
   });
 }
 
-template <class T>
-void multiply(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue) {
+template <class T, class Out>
+void multiply(const MatmulProblem& p, const T* a, const T* b, Out* c, const MatmulEpilogue<T>& epilogue) {
   constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
   const std::int64_t row = (p.n + lanes_per_vector - 1) / lanes_per_vector * lanes_per_vector;
   if constexpr (std::is_same_v<T, float>) {
@@ -159,6 +163,12 @@ void multiply(const MatmulProblem& p, const T* a, const T* b, T* c, const Matmul
 }
 void multiply_float(const MatmulProblem& p, const float* a, const float* b, float* c, const MatmulEpilogue<float>& e) {
   multiply(p, a, b, c, e);
+}
+void multiply_float16_widened(const MatmulProblem& p, const Float16* a, const Float16* b, float* c) {
+  multiply(p, a, b, c, MatmulEpilogue<Float16>{});
+}
+void multiply_bfloat16_widened(const MatmulProblem& p, const BFloat16* a, const BFloat16* b, float* c) {
+  multiply(p, a, b, c, MatmulEpilogue<BFloat16>{});
 }
 void multiply_float16(const MatmulProblem& p, const Float16* a, const Float16* b, Float16* c,
                       const MatmulEpilogue<Float16>& e) {
@@ -187,6 +197,8 @@ namespace everyo::kernels {
 HWY_EXPORT(multiply_float);
 HWY_EXPORT(multiply_float16);
 HWY_EXPORT(multiply_bfloat16);
+HWY_EXPORT(multiply_float16_widened);
+HWY_EXPORT(multiply_bfloat16_widened);
 HWY_EXPORT(relu_each);
 
 void small_matmul(const MatmulProblem& problem, const float* a, const float* b, float* c,
@@ -203,6 +215,15 @@ void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat1
                   const MatmulEpilogue<BFloat16>& epilogue) {
   use_isa();
   HWY_DYNAMIC_DISPATCH(multiply_bfloat16)(problem, a, b, c, epilogue);
+}
+
+void small_matmul(const MatmulProblem& problem, const Float16* a, const Float16* b, float* c) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply_float16_widened)(problem, a, b, c);
+}
+void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, float* c) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(multiply_bfloat16_widened)(problem, a, b, c);
 }
 
 void relu_in_place(float* x, std::int64_t count) {

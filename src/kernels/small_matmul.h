@@ -11,6 +11,9 @@ void small_matmul(const MatmulProblem& problem, const Float16* a, const Float16*
                   const MatmulEpilogue<Float16>& epilogue);
 void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, BFloat16* c,
                   const MatmulEpilogue<BFloat16>& epilogue);
+/// As matmul_widened.
+void small_matmul(const MatmulProblem& problem, const Float16* a, const Float16* b, float* c);
+void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, float* c);
 
 /// max(x, 0) of each element; keeps NaN.
 void relu_in_place(float* x, std::int64_t count);

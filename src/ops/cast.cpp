@@ -38,10 +38,16 @@ constexpr Record<CastAttrs> cast_record{
         },
     .backward =
         [](Backward& b, const CastAttrs& a) {
+          if (b.grad().dtype() == a.from) return b.give(0, b.take_grad());  // widened already
           const Tensor& g = b.grad();
-          const Tensor d = Tensor::empty({a.from, g.shape()});
+          const Target target = b.target(0);
+          const bool straight = target && !target.add;  // the same memory in every step
+          const Tensor d = straight ? target.memory : Tensor::empty({a.from, g.shape()});
           kernels::convert(g.dtype(), g.bytes(), a.from, d.bytes(), g.size());
-          b.give(0, d);
+          if (straight)
+            b.wrote(0);
+          else
+            b.give(0, d);
         },
     .cost = [](const Inputs& in, const Specs& out, const CastAttrs&) { return elementwise_cost(in, out, 0); },
     .onnx = [](onnx::Graph& g, const onnx::Values& v, const CastAttrs& a) -> onnx::Values {

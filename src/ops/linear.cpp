@@ -86,7 +86,7 @@ void give_gradients(Backward& b, const Tensor& dz) {
   if (b.needs(1)) {
     const Tensor& x = b.input(0);
     const std::int64_t d = x.shape()[-1];
-    give_product(b, 1, {dz.dtype(), {d, k}}, {d, k, n, true, false}, x, dz);
+    give_weight_product(b, 1, {dz.dtype(), {d, k}}, {d, k, n, true, false}, x, dz);
   }
   if (b.inputs() == 3 && b.needs(2)) give_column_sum(b, 2, dz);
 }

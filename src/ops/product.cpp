@@ -48,6 +48,17 @@ void give_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulP
   b.give(i, std::move(gradient));
 }
 
+void give_weight_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulProblem problem,
+                         const Tensor& left, const Tensor& right) {
+  if (!is_half(spec.dtype) || b.target(i)) return give_product(b, i, spec, problem, left, right);
+  Tensor gradient = Tensor::empty({float32, spec.shape});
+  on_floating(spec.dtype, [&]<class T>() {
+    if constexpr (sizeof(T) == 2)
+      kernels::matmul_widened<T>(problem, elements<T>(left), elements<T>(right), elements<float>(gradient));
+  });
+  b.give(i, std::move(gradient));
+}
+
 void give_column_sum(Backward& b, std::size_t i, const Tensor& dz) {
   const std::int64_t k = dz.shape()[-1];
   const Target target = b.target(i);

@@ -16,6 +16,11 @@ void multiply_matrices(const kernels::MatmulProblem& problem, const kernels::Bat
 void give_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulProblem problem, const Tensor& left,
                   const Tensor& right);
 
+/// The same for a weight, which mostly is a cast of a float32 one: of halves the product is given in float32, with
+/// values of the half.
+void give_weight_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulProblem problem,
+                         const Tensor& left, const Tensor& right);
+
 /// Gives input i, a bias [K], the sum of dz [.., K] over its leading dimensions: straight into its slot where that is
 /// empty.
 void give_column_sum(Backward& b, std::size_t i, const Tensor& dz);

@@ -79,6 +79,23 @@ TYPED_TEST(HalfMatmul, AgreesWithAFloat64SumWhereItIsCutInBlocks) {
   }
 }
 
+TYPED_TEST(HalfMatmul, WidenedHasTheValuesOfTheHalves) {
+  using T = TypeParam;
+  const std::int64_t shapes[][3] = {{5, 7, 3}, {32, 10, 64}, {70, 90, 100}, {130, 70, 51}, {19, 9, 2100}, {3, 4, 0}};
+  for (const auto& [m, n, k] : shapes) {
+    for (int form = 0; form < 4; ++form) {
+      const MatmulProblem p{m, n, k, form % 2 == 1, form / 2 == 1};
+      const auto a = draw<T>(m * k + 1, 1), b = draw<T>(k * n + 1, 2);
+      std::vector<T> halves(static_cast<std::size_t>(m * n));
+      std::vector<float> wide(halves.size() + 1, 7.0f);
+      matmul<T>(p, a.data(), b.data(), halves.data());
+      matmul_widened<T>(p, a.data(), b.data(), wide.data());
+      for (std::size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(wide[i], to_float(halves[i])) << m << " " << form;
+      EXPECT_EQ(wide.back(), 7.0f);
+    }
+  }
+}
+
 // A NaN enters its own row and column of C and nothing else: what lies beside a row in memory is never multiplied.
 TYPED_TEST(HalfMatmul, KeepsANaNToItsRowAndColumn) {
   using T = TypeParam;
