@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "everyo/context.h"
 #include "everyo/error.h"
 #include "everyo/isa.h"
@@ -86,7 +87,7 @@ int run(int argc, char** argv) {
   refuse_extras(program, chosen == commands.end() ? nullptr : chosen->app);
 
   everyo::set_log_sink([](everyo::LogLevel level, std::string_view message) {
-    std::fprintf(stderr, "everyo: %s: %s\n", std::string(everyo::name_of(level)).c_str(), std::string(message).c_str());
+    say(fmt::format("{}: {}", everyo::name_of(level), message));
   });
   try {
     if (!common.isa.empty()) everyo::cap_isa(everyo::isa_of(common.isa));

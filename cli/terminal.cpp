@@ -26,6 +26,12 @@ std::string bar(double part) {
   return std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(width - full), '.');
 }
 
+/// Whether it is a terminal on which a line can be written over.
+bool can_write_over(int file) {
+  const char* name = std::getenv("TERM");
+  return isatty(file) != 0 && name != nullptr && std::string_view(name) != "dumb";
+}
+
 /// The loss scale, and how many steps of the epoch were left out for which parameter.
 std::string scaling_of(const everyo::TrainProgress& now) {
   if (!now.scaling) return {};
@@ -45,6 +51,11 @@ void note_interrupts() {
 }
 bool was_interrupted() { return interrupted != 0; }
 
+void say(const std::string& message) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%severyo: %s\n", can_write_over(STDERR_FILENO) ? "\r\033[K" : "", message.c_str());
+}
+
 std::string duration(double seconds) {
   const auto total = static_cast<std::int64_t>(std::ceil(seconds));
   if (total >= 3600) return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
@@ -52,10 +63,7 @@ std::string duration(double seconds) {
   return seconds < 1 ? "<1 s" : fmt::format("{} s", total);
 }
 
-Progress::Progress() {
-  const char* name = std::getenv("TERM");
-  terminal_ = isatty(STDOUT_FILENO) != 0 && name != nullptr && std::string_view(name) != "dumb";
-}
+Progress::Progress() : terminal_(can_write_over(STDOUT_FILENO)) {}
 
 void Progress::show(const everyo::TrainProgress& s) {
   const bool epoch_done = s.epoch_done(), done = epoch_done && s.epoch == s.epochs;

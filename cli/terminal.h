@@ -27,6 +27,9 @@ class Progress {
   std::int64_t next_update_ = 0;  // milliseconds of the steady clock
 };
 
+/// A line on standard error; on a terminal in place of the one that is being written over.
+void say(const std::string& message);
+
 /// "1 h 02 min", "3 min 05 s", "12 s".
 std::string duration(double seconds);
 

@@ -1,11 +1,14 @@
 """Runs in float16 and bfloat16: what they reach, say, record, and go on with."""
 
 import json
+import os
 import pathlib
+import pty
+import subprocess
 import tempfile
 import unittest
 
-from command import SANITIZED, last_json, metrics_of, run, usage_of
+from command import COMMAND, SANITIZED, last_json, metrics_of, run, usage_of
 
 
 class Precision(unittest.TestCase):
@@ -29,13 +32,29 @@ class Precision(unittest.TestCase):
                 got = self.trained(precision, *options)["test_accuracy"]
                 self.assertLessEqual(abs(got - want), 4.5 / 360, (model, precision))
 
-    def test_scale_skips_and_reason_are_recorded(self):
-        # Features in thousands: the first layer's gradients overflow float16 until the scale has fallen.
+    def skipping(self):
+        """A call that skips: features in thousands, whose gradients overflow float16 until the scale has fallen."""
         table = pathlib.Path(self.folder.name) / "table.csv"
         rows = [",".join(["a", "b", "label"]), *(f"{3000 * (i % 7)},{4000 * (i % 5)},{i % 2}" for i in range(64))]
         table.write_text("\n".join(rows) + "\n")
-        result = run("train", "--data", table, "--precision", "float16", "--optimizer", "sgd", "--lr", "1e-7", "--epochs", "2",
-                     "--out", self.out)
+        return ("train", "--data", table, "--precision", "float16", "--optimizer", "sgd", "--lr", "1e-7", "--epochs", "2")
+
+    def test_a_skip_is_said_on_a_line_of_its_own_on_a_terminal(self):
+        parent, child = pty.openpty()
+        process = subprocess.Popen([COMMAND, *self.skipping()], stdout=child, stderr=child, env={**os.environ, "TERM": "xterm"})
+        os.close(child)
+        text = b""
+        try:
+            while chunk := os.read(parent, 4096):
+                text += chunk
+        except OSError:  # the other end is closed
+            pass
+        self.assertEqual(process.wait(timeout=300), 0)
+        os.close(parent)
+        self.assertIn(b"\r\033[Keveryo: warning: [Trainer] after step 0 a step is left out, 1 in a row", text)
+
+    def test_scale_skips_and_reason_are_recorded(self):
+        result = run(*self.skipping(), "--out", self.out)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(", products in float16", result.stdout)
         first, second = metrics_of(self.out)

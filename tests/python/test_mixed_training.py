@@ -209,13 +209,16 @@ def step(optimizer, gradient=1.0):
 def test_masters_add_up_what_halves_would_lose(caplog):
     with_master, without = half_parameter(), half_parameter()
     kept, lost = eo.SGD([with_master], lr=6e-4), eo.SGD([without], lr=6e-4, master_weights=False)
-    for _ in range(100):
-        step(kept)
-        step(lost)
+    with caplog.at_level(logging.WARNING, "everyo"):
+        for _ in range(100):
+            step(kept)
+            step(lost)
     # 100 float32 roundings below 1, and half the distance of two bfloat16 below 1.
     assert kept.state[id(with_master)]["master"] == pytest.approx(0.94, abs=100 * 2.0**-24)
     assert with_master.item() == pytest.approx(0.94, abs=2.0**-9) and without.item() == 1.0
     assert "master" not in lost.state[id(without)]
+    said = [record.getMessage() for record in caplog.records if "hardly moves" in record.getMessage()]
+    assert len(said) == 1 and "changes of up to 0.0006" in said[0] and "'w'" in said[0]
 
 
 def test_masters_go_with_states_copies_and_lists():
