@@ -91,6 +91,18 @@ class Precision(unittest.TestCase):
         self.trained("float32", "--epochs", "1", "--out", self.out)
         self.assertNotIn("loss_scale", metrics_of(self.out)[0])
 
+    def test_a_config_of_another_precision_is_damaged_and_one_without_is_of_float32(self):
+        self.trained("float32", "--epochs", "1", "--out", self.out)
+        path = self.out / "config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "precision": "float8"}))
+        result = run("evaluate", self.out)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("precision is 'float8', not one of float32, float16, bfloat16", result.stderr)
+        del config["precision"]  # as version 0.4 wrote it
+        path.write_text(json.dumps(config))
+        self.assertEqual(last_json(run("evaluate", self.out, "--json"))["loss"], config["test_loss"])
+
     def test_other_precisions_are_wrong_usage(self):
         message = usage_of("train", "--precision", "float8")
         self.assertIn("--precision: 'float8' is unknown; allowed: float32, float16, bfloat16", message)
