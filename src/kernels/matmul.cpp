@@ -5,9 +5,11 @@
 
 #include "everyo/half.h"
 #include "kernels/bfloat16_matmul.h"
+#include "kernels/convert.h"
 #include "kernels/packed_matmul.h"
 #include "kernels/parallel.h"
 #include "kernels/reduce.h"
+#include "kernels/scratch.h"
 #include "kernels/small_matmul.h"
 #include "kernels/vendor_matmul.h"
 
@@ -49,6 +51,9 @@ void matmul(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEp
     if (is_small(p)) return small_matmul(p, a, b, c, epilogue);
     if (vendor_matmul(p, a, b, c, epilogue)) return;
   }
+  if constexpr (sizeof(T) == 2) {
+    if (vendor_matmul_of_halves(p, a, b, c, epilogue)) return;
+  }
   if constexpr (std::is_same_v<T, BFloat16>) {
     if (bfloat16_matmul(p, a, b, c, epilogue)) return;
   }
@@ -62,6 +67,11 @@ template <class T>
 void matmul_widened(const MatmulProblem& p, const T* a, const T* b, float* c) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return static_cast<void>(std::fill_n(c, p.m * p.n, 0.0f));
+  if (vendor_takes_halves<T>(p)) {  // whose bits these are to be
+    const Scratch<T> halves(p.m * p.n);
+    matmul(p, a, b, halves.data());
+    return convert(dtype_v<T>, halves.data(), float32, c, p.m * p.n);
+  }
   if constexpr (std::is_same_v<T, BFloat16>) {
     if (bfloat16_matmul(p, a, b, c)) return;
   }

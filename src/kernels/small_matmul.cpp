@@ -179,13 +179,21 @@ void multiply_bfloat16(const MatmulProblem& p, const BFloat16* a, const BFloat16
   multiply(p, a, b, c, e);
 }
 
-void relu_each(float* x, std::int64_t count) {
+template <class T>
+void finish_each(T* x, std::int64_t count, const T* bias, bool relu) {
   const auto whole = static_cast<std::int64_t>(width);
   for (std::int64_t i = 0; i < count; i += whole) {
     const auto part = static_cast<std::size_t>(std::min(whole, count - i));
-    store_product<float>(load_first(x + i, part), x + i, part, false, nullptr, true);
+    store_product<T>(load_first(x + i, part), x + i, part, false, bias ? bias + i : nullptr, relu);
   }
 }
+void finish_float16(Float16* x, std::int64_t count, const Float16* bias, bool relu) {
+  finish_each(x, count, bias, relu);
+}
+void finish_bfloat16(BFloat16* x, std::int64_t count, const BFloat16* bias, bool relu) {
+  finish_each(x, count, bias, relu);
+}
+void relu_each(float* x, std::int64_t count) { finish_each<float>(x, count, nullptr, true); }
 
 }  // namespace
 }  // namespace everyo::kernels::HWY_NAMESPACE
@@ -199,6 +207,8 @@ HWY_EXPORT(multiply_float16);
 HWY_EXPORT(multiply_bfloat16);
 HWY_EXPORT(multiply_float16_widened);
 HWY_EXPORT(multiply_bfloat16_widened);
+HWY_EXPORT(finish_float16);
+HWY_EXPORT(finish_bfloat16);
 HWY_EXPORT(relu_each);
 
 void small_matmul(const MatmulProblem& problem, const float* a, const float* b, float* c,
@@ -226,6 +236,14 @@ void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat1
   HWY_DYNAMIC_DISPATCH(multiply_bfloat16_widened)(problem, a, b, c);
 }
 
+void finish_in_place(Float16* x, std::int64_t count, const Float16* bias, bool relu) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(finish_float16)(x, count, bias, relu);
+}
+void finish_in_place(BFloat16* x, std::int64_t count, const BFloat16* bias, bool relu) {
+  use_isa();
+  HWY_DYNAMIC_DISPATCH(finish_bfloat16)(x, count, bias, relu);
+}
 void relu_in_place(float* x, std::int64_t count) {
   use_isa();
   HWY_DYNAMIC_DISPATCH(relu_each)(x, count);

@@ -15,6 +15,10 @@ void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat1
 void small_matmul(const MatmulProblem& problem, const Float16* a, const Float16* b, float* c);
 void small_matmul(const MatmulProblem& problem, const BFloat16* a, const BFloat16* b, float* c);
 
+/// Adds bias [count] unless that is null, then max(., 0) of each element with `relu`; each step is rounded.
+void finish_in_place(Float16* x, std::int64_t count, const Float16* bias, bool relu);
+void finish_in_place(BFloat16* x, std::int64_t count, const BFloat16* bias, bool relu);
+
 /// max(x, 0) of each element; keeps NaN.
 void relu_in_place(float* x, std::int64_t count);
 

@@ -19,8 +19,12 @@ namespace {
 
 constexpr std::int64_t most_rows_by_columns = 256;  // more rows than these are enough to cut
 
+constexpr std::int64_t half_parts = 16;               // most parts of a product of halves, for any number of threads
+constexpr std::int64_t least_half_work = 512 * 1024;  // products of halves; below, our own kernels have no call to pay
+
 // A part of a product: its own m and n, in rows of B and C of `columns` elements.
 struct Key {
+  DType dtype;
   MatmulProblem problem;
   std::int64_t columns;
   bool bias;
@@ -29,8 +33,8 @@ struct Key {
 struct HashOfKey {
   std::size_t operator()(const Key& key) const noexcept {
     const MatmulProblem& p = key.problem;
-    std::uint64_t h = static_cast<std::uint64_t>(p.transpose_b) << 2 | static_cast<std::uint64_t>(p.accumulate) << 1 |
-                      static_cast<std::uint64_t>(key.bias);
+    std::uint64_t h = static_cast<std::uint64_t>(key.dtype) << 8 | static_cast<std::uint64_t>(p.transpose_b) << 2 |
+                      static_cast<std::uint64_t>(p.accumulate) << 1 | static_cast<std::uint64_t>(key.bias);
     for (const std::int64_t size : {p.m, p.n, p.k, key.columns}) {
       h = (h ^ static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15u;
       h ^= h >> 29;
@@ -39,8 +43,18 @@ struct HashOfKey {
   }
 };
 
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, const dnnl::memory::dims& strides) {
-  return {{rows, columns}, dnnl::memory::data_type::f32, strides};
+dnnl::memory::data_type type_of(DType dtype) {
+  using Type = dnnl::memory::data_type;
+  return dtype == DType::float16 ? Type::f16 : dtype == DType::bfloat16 ? Type::bf16 : Type::f32;
+}
+
+// float32: the implementation that was seen to give the same bits however rows are cut. Halves: one on instructions
+// that our kernels do not use, with sums in float32.
+bool is_wanted(DType dtype, std::string_view implementation) {
+  if (dtype == DType::bfloat16) return implementation.starts_with("brg:avx512_core_amx");
+  if (dtype == DType::float16)
+    return implementation.starts_with("brg:avx512_core_fp16") || implementation.starts_with("brg:avx512_core_amx_fp16");
+  return implementation.starts_with("brg:avx512");
 }
 
 struct Engine {
@@ -58,15 +72,21 @@ class Product {
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(steps);
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const auto matrix = [type = type_of(key.dtype)](std::int64_t rows, std::int64_t columns,
+                                                    const dnnl::memory::dims& strides) {
+      return dnnl::memory::desc({rows, columns}, type, strides);
+    };
     const dnnl::memory::dims across = {key.columns, 1}, down = {1, p.k};
     const dnnl::memory::desc a = matrix(p.m, p.k, {p.k, 1}), b = matrix(p.k, p.n, p.transpose_b ? down : across),
                              c = matrix(p.m, p.n, across);
     using Description = dnnl::matmul::primitive_desc;
-    const Description description = key.bias ? Description(engine.engine, a, b, matrix(1, p.n, {p.n, 1}), c, attributes)
-                                             : Description(engine.engine, a, b, c, attributes);
+    const Description description =
+        key.bias ? Description(engine.engine, a, b, matrix(1, p.n, {p.n, 1}), c, attributes, true)
+                 : Description(engine.engine, a, b, c, attributes, true);
+    if (!description) return;  // no product of such halves
     primitive_ = dnnl::matmul(description);
     scratch_bytes_ = static_cast<std::int64_t>(description.scratchpad_desc().get_size());
-    reproducible_ = std::string_view(description.impl_info_str()).starts_with("brg:avx512");
+    wanted_ = is_wanted(key.dtype, description.impl_info_str());
     add(engine, DNNL_ARG_SRC, a);
     add(engine, DNNL_ARG_WEIGHTS, b);
     add(engine, DNNL_ARG_DST, c);
@@ -74,17 +94,16 @@ class Product {
     if (key.bias) add(engine, DNNL_ARG_BIAS, matrix(1, p.n, {p.n, 1}));
   }
 
-  /// True for the implementation that was seen to give the same bits however rows are cut.
-  [[nodiscard]] bool reproducible() const noexcept { return reproducible_; }
+  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
 
-  void run(const Engine& engine, const float* a, const float* b, float* c, const float* bias) {
-    set(0, const_cast<float*>(a));
-    set(1, const_cast<float*>(b));
+  void run(const Engine& engine, const void* a, const void* b, void* c, const void* bias) {
+    set(0, const_cast<void*>(a));
+    set(1, const_cast<void*>(b));
     set(2, c);
     int next = 3;
     const Scratch<std::byte> scratch(scratch_bytes_);
     if (scratch_bytes_ > 0) set(next++, scratch.data());
-    if (bias) set(next, const_cast<float*>(bias));
+    if (bias) set(next, const_cast<void*>(bias));
     dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), engine.stream.get(), count_, arguments_),
                             "could not run a matmul");
   }
@@ -104,7 +123,7 @@ class Product {
   dnnl::memory memories_[5];
   dnnl_exec_arg_t arguments_[5] = {};
   int count_ = 0;
-  bool reproducible_ = false;
+  bool wanted_ = false;
   std::int64_t scratch_bytes_ = 0;
 };
 
@@ -158,10 +177,9 @@ bool vendor_matmul(const MatmulProblem& problem, const float* a, const float* b,
   const bool by_rows = problem.m >= problem.n || problem.m >= most_rows_by_columns;
   const std::int64_t count = by_rows ? problem.m : problem.n,
                      part = part_of(by_rows, count, problem.m * problem.n * problem.k);
-  Key key{problem, problem.n, epilogue.bias != nullptr};
+  Key key{float32, problem, problem.n, epilogue.bias != nullptr};
   (by_rows ? key.problem.m : key.problem.n) = std::min(part, count);
-  const auto reproducible = [](const Product& product, const Engine&) { return product.reproducible(); };
-  if (!with_product(key, reproducible)) return false;
+  if (!with_product(key, [](const Product& product, const Engine&) { return product.wanted(); })) return false;
   parallel_for(count, part, [&](std::int64_t begin, std::int64_t end) {
     Key own = key;
     (by_rows ? own.problem.m : own.problem.n) = end - begin;
@@ -177,5 +195,60 @@ bool vendor_matmul(const MatmulProblem& problem, const float* a, const float* b,
   });
   return true;
 }
+
+namespace {
+
+// Parts that the problem alone decides: nobody has seen yet whether their cut enters the sums of these.
+struct HalfParts {
+  bool by_rows;
+  std::int64_t count, part;
+};
+HalfParts half_parts_of(const MatmulProblem& p) {
+  const bool by_rows = p.m >= p.n;
+  const std::int64_t count = by_rows ? p.m : p.n, at_once = by_rows ? 16 : 64;
+  return {by_rows, count,
+          std::max((count + half_parts * at_once - 1) / (half_parts * at_once), std::int64_t{1}) * at_once};
+}
+Key key_of(DType dtype, const MatmulProblem& p, const HalfParts& parts, std::int64_t size) {
+  Key key{dtype, p, p.n, false};
+  (parts.by_rows ? key.problem.m : key.problem.n) = size;
+  return key;
+}
+
+}  // namespace
+
+template <class T>
+bool vendor_takes_halves(const MatmulProblem& p) {
+  const Isa least = std::is_same_v<T, BFloat16> ? Isa::amx : Isa::avx512_fp16;
+  if (used_isa() < least || p.transpose_a || p.accumulate || p.m * p.n * p.k < least_half_work) return false;
+  const HalfParts parts = half_parts_of(p);
+  return with_product(key_of(dtype_v<T>, p, parts, std::min(parts.part, parts.count)),
+                      [](const Product& product, const Engine&) { return product.wanted(); });
+}
+
+template <class T>
+bool vendor_matmul_of_halves(const MatmulProblem& p, const T* a, const T* b, T* c, const MatmulEpilogue<T>& epilogue) {
+  if (!vendor_takes_halves<T>(p)) return false;
+  const HalfParts parts = half_parts_of(p);
+  parallel_for(parts.count, parts.part, [&](std::int64_t begin, std::int64_t end) {
+    const Key own = key_of(dtype_v<T>, p, parts, end - begin);
+    const std::int64_t row = parts.by_rows ? begin : 0, column = parts.by_rows ? 0 : begin;
+    T* const to = c + row * p.n + column;
+    with_product(own, [&](Product& product, const Engine& engine) {
+      product.run(engine, a + row * p.k, b + column * (p.transpose_b ? p.k : 1), to, nullptr);
+    });
+    // The product is rounded before the bias is added, as by ops of their own; oneDNN's steps would round once.
+    if (epilogue.bias == nullptr && !epilogue.relu) return;
+    for (std::int64_t r = 0; r < own.problem.m; ++r)
+      finish_in_place(to + r * p.n, own.problem.n, epilogue.bias ? epilogue.bias + column : nullptr, epilogue.relu);
+  });
+  return true;
+}
+template bool vendor_takes_halves<Float16>(const MatmulProblem&);
+template bool vendor_takes_halves<BFloat16>(const MatmulProblem&);
+template bool vendor_matmul_of_halves(const MatmulProblem&, const Float16*, const Float16*, Float16*,
+                                      const MatmulEpilogue<Float16>&);
+template bool vendor_matmul_of_halves(const MatmulProblem&, const BFloat16*, const BFloat16*, BFloat16*,
+                                      const MatmulEpilogue<BFloat16>&);
 
 }  // namespace everyo::kernels
