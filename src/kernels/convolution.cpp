@@ -111,7 +111,6 @@ class Room {
         copy_(dtype == as ? 0 : count * static_cast<std::int64_t>(size_of(as))),
         data_(dtype == as ? elements : copy_.data()) {}
   [[nodiscard]] void* data() const noexcept { return data_; }
-  [[nodiscard]] float* floats() const noexcept { return static_cast<float*>(data_); }
   void store() const {
     if (dtype_ != as_) convert(as_, data_, dtype_, elements_, count_);
   }

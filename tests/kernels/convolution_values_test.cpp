@@ -16,10 +16,10 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
-// 3 images; 1 and 16 channels are small; 35 is odd, where pairs of halves leave one over.
+// 3 images; up to 16 channels are small; where they are odd, pairs of halves leave one over.
 std::vector<ConvolutionProblem> problems(DType dtype) {
   std::vector<ConvolutionProblem> list;
-  for (const std::int64_t channels : {1, 16, 35, 64}) {
+  for (const std::int64_t channels : {1, 3, 16, 35, 64}) {
     const std::int64_t outputs = channels <= 16 ? 16 : channels + 2;
     list.push_back(problem(3, channels, outputs, axis(7, 3, 1, 1, 1, 1), axis(6, 3, 1, 1, 1, 1)));
     list.back().dtype = dtype;
