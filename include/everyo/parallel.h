@@ -1,0 +1,130 @@
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "everyo/communicator.h"
+#include "everyo/error.h"
+#include "everyo/storage.h"
+
+// Ranks that train together: groups of them, what they exchange, and how they are started.
+namespace everyo::inline v1 {
+
+/// A rank failed, is gone or stopped, or calls something else than the others. The group cannot be used any more.
+class EVERYO_API DistributedError : public Error {
+ public:
+  DistributedError(const std::string& message, int rank) : Error(message, ErrorKind::distributed), rank_(rank) {}
+  ~DistributedError() override;
+  /// The rank that the trouble came from; -1: not known.
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+
+ private:
+  int rank_;
+};
+
+/// An exchange under way. The spans it was given must stay as they are until wait() has returned.
+class EVERYO_API Work {
+ public:
+  Work() = default;
+  /// Returns once it is done; throws what it threw. Again: nothing.
+  void wait();
+  [[nodiscard]] bool done() const noexcept;
+
+ private:
+  friend class ProcessGroup;
+  struct State;
+  explicit Work(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+/// How long a rank waits for another before it gives up.
+using Timeout = std::chrono::duration<double>;
+inline constexpr Timeout default_timeout{600};
+
+/// The ranks of a run, or some of them. Every rank calls the same collectives in the same order with the same sizes; a
+/// call that differs is an error on all of them, as is a rank that dies, stops, leaves or is late: each throws
+/// DistributedError, which names that rank, and every later call throws it again. Floating sums are made in float64 in
+/// rank order and rounded once: the same bits on every rank, every time, whatever the transport. Not for two threads at
+/// once. docs/collectives.md counts messages and bytes.
+class EVERYO_API ProcessGroup final : public Communicator {
+ public:
+  ~ProcessGroup() override;
+
+  [[nodiscard]] int rank() const noexcept override;
+  [[nodiscard]] int world_size() const noexcept override;
+  /// "threads", "shm", or "one" for a world of one.
+  [[nodiscard]] std::string_view transport() const noexcept;
+
+  using Communicator::all_gather;
+  using Communicator::all_reduce;
+  using Communicator::broadcast;
+  using Communicator::reduce_scatter;
+  void all_reduce(std::span<std::byte> data, DType dtype, ReduceOp op) override;
+  void reduce_scatter(std::span<const std::byte> data, std::span<std::byte> part, DType dtype, ReduceOp op) override;
+  void all_gather(std::span<const std::byte> part, std::span<std::byte> data) override;
+  void broadcast(std::span<std::byte> data, int root) override;
+  void barrier() override;
+  /// The parts of all ranks in rank order, in `data` of rank root; elsewhere `data` is not looked at.
+  void gather(std::span<const std::byte> part, std::span<std::byte> data, int root);
+  /// Part i of rank root's `data`, cut in world_size() equal parts, on rank i.
+  void scatter(std::span<const std::byte> data, std::span<std::byte> part, int root);
+
+  /// To and from one other rank; for each pair, their order among the collectives must be the same on both sides, and
+  /// so must sizes. A longer message (from 256 kB on) waits for its receiver. Throws ValueError for this rank itself or
+  /// no rank.
+  void send(std::span<const std::byte> data, int to);
+  void receive(std::span<std::byte> data, int from);
+
+  /// The same collectives, run one after the other by a thread of the group while the caller goes on. Later collectives
+  /// of either kind come after them.
+  [[nodiscard]] Work all_reduce_async(std::span<std::byte> data, DType dtype, ReduceOp op);
+  [[nodiscard]] Work reduce_scatter_async(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
+                                          ReduceOp op);
+  [[nodiscard]] Work all_gather_async(std::span<const std::byte> part, std::span<std::byte> data);
+  [[nodiscard]] Work broadcast_async(std::span<std::byte> data, int root);
+
+  /// The ranks that give the same `color`, ordered by `key`, then rank; null for color < 0. Every rank calls it.
+  [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key = 0);
+  /// Memory of `bytes` bytes on every rank that collectives exchange without copying it first. Every rank calls it.
+  [[nodiscard]] Ref<Storage> shared_memory(std::size_t bytes);
+
+  /// Ends the group on all ranks: calls that wait throw DistributedError with this reason.
+  void abort(std::string_view reason) noexcept;
+
+  struct Parts;
+  explicit ProcessGroup(std::unique_ptr<Parts> parts) noexcept;
+
+ private:
+  Work submit(std::function<void()> call);
+  void run(const std::function<void()>& call);
+  std::unique_ptr<Parts> parts_;
+};
+
+/// The group of a run of one process.
+EVERYO_API std::unique_ptr<ProcessGroup> single_process_group();
+
+struct SpawnOptions {
+  Timeout timeout = default_timeout;  ///< of the whole call and of each wait of a rank for another
+  int threads = 0;                    ///< of a rank's kernels; 0: the processors there are, shared out
+};
+
+/// Runs `worker` on world_size ranks at once, as threads of this process. What they return, in rank order. When one
+/// throws, the others' exchanges throw too, and the call throws DistributedError with the first one's rank, type and
+/// message. Throws ValueError unless world_size is 1 to 256.
+EVERYO_API std::vector<std::string> run_threads(int world_size, const std::function<std::string(ProcessGroup&)>& worker,
+                                                const SpawnOptions& options = {});
+/// The same as processes, forked from this one: they see its memory as it is now, and change only their own. A rank
+/// that is killed, exits or is stopped ends the call within a second; no process is left when it returns.
+/// DistributedError also for a run that takes longer than the timeout.
+EVERYO_API std::vector<std::string> run_processes(int world_size,
+                                                  const std::function<std::string(ProcessGroup&)>& worker,
+                                                  const SpawnOptions& options = {});
+
+}  // namespace everyo::inline v1

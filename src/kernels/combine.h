@@ -1,0 +1,16 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "everyo/dtype.h"
+
+namespace everyo::kernels {
+
+enum class Combine : std::uint8_t { sum, mean, min, max };
+
+/// out[i] = parts[0][i] with parts[1][i] and so on, in that order, for n elements of one dtype: what the ranks of a run
+/// make of their values. Floating sums are made in float64 and rounded once; a mean divides that sum; integers wrap. A
+/// NaN wins in min and max. `out` may be one of the parts. On the caller's thread.
+void combine(Combine how, DType dtype, std::span<const void* const> parts, void* out, std::int64_t n) noexcept;
+
+}  // namespace everyo::kernels

@@ -1,0 +1,344 @@
+#include "parallel/process_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "base/collective_checks.h"
+#include "parallel/collectives.h"
+
+namespace everyo {
+namespace parallel {
+
+std::string_view name_of(Operation operation) noexcept {
+  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "gather",
+                                        "scatter",    "barrier",        "split",      "send"};
+  return names[static_cast<std::size_t>(operation)];
+}
+
+std::string describe(const Call& call) {
+  const std::string_view name = name_of(call.operation);
+  switch (call.operation) {
+    case Operation::all_reduce:
+    case Operation::reduce_scatter:
+      return fmt::format("{} number {} ({} of {} bytes of {})", name, call.sequence, everyo::name_of(call.reduce),
+                         call.bytes, everyo::name_of(call.dtype));
+    case Operation::broadcast:
+    case Operation::gather:
+    case Operation::scatter:
+      return fmt::format("{} number {} ({} bytes, root {})", name, call.sequence, call.bytes, call.root);
+    case Operation::barrier:
+    case Operation::split: return fmt::format("{} number {}", name, call.sequence);
+    default: return fmt::format("{} number {} ({} bytes)", name, call.sequence, call.bytes);
+  }
+}
+
+}  // namespace parallel
+
+inline namespace v1 {
+
+using parallel::Call;
+using parallel::Operation;
+
+DistributedError::~DistributedError() = default;
+
+CallQueue::~CallQueue() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+void CallQueue::push(std::function<void()> call) {
+  {
+    const std::scoped_lock lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  changed_.notify_all();
+}
+bool CallQueue::idle() {
+  const std::scoped_lock lock(mutex_);
+  return calls_.empty() && !running_;
+}
+void CallQueue::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return calls_.empty() && !running_; });
+}
+void CallQueue::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ending_ || !calls_.empty(); });
+    if (calls_.empty()) return;
+    const std::function<void()> call = std::move(calls_.front());
+    calls_.pop_front();
+    running_ = true;
+    lock.unlock();
+    call();
+    lock.lock();
+    running_ = false;
+    changed_.notify_all();
+  }
+}
+
+struct Work::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr error;
+};
+void Work::wait() {
+  if (!state_) return;
+  const std::shared_ptr<State> state = std::exchange(state_, nullptr);
+  std::unique_lock lock(state->mutex);
+  state->changed.wait(lock, [&] { return state->done; });
+  if (state->error) std::rethrow_exception(state->error);
+}
+bool Work::done() const noexcept {
+  if (!state_) return true;
+  const std::scoped_lock lock(state_->mutex);
+  return state_->done;
+}
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Parts> parts) noexcept : parts_(std::move(parts)) {}
+ProcessGroup::~ProcessGroup() {
+  if (!parts_->queue.idle()) abort(fmt::format("rank {} has left the group with exchanges under way", rank()));
+}
+
+int ProcessGroup::rank() const noexcept { return parts_->transport ? parts_->transport->rank() : 0; }
+int ProcessGroup::world_size() const noexcept { return parts_->transport ? parts_->transport->world_size() : 1; }
+std::string_view ProcessGroup::transport() const noexcept {
+  return parts_->transport ? parts_->transport->name() : "one";
+}
+void ProcessGroup::abort(std::string_view reason) noexcept {
+  if (parts_->transport) parts_->transport->fail(rank(), reason);
+}
+
+Work ProcessGroup::submit(std::function<void()> call) {
+  auto state = std::make_shared<Work::State>();
+  if (!parts_->transport) {
+    call();
+    state->done = true;
+    return Work(std::move(state));
+  }
+  parts_->queue.push([state, call = std::move(call)] {
+    std::exception_ptr error;
+    try {
+      call();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      const std::scoped_lock lock(state->mutex);
+      state->error = error;
+      state->done = true;
+    }
+    state->changed.notify_all();
+  });
+  return Work(std::move(state));
+}
+
+// Here, after what is under way.
+void ProcessGroup::run(const std::function<void()>& call) {
+  if (parts_->transport && !parts_->queue.idle()) parts_->queue.drain();
+  call();
+}
+
+namespace {
+
+// What copies for a world of one.
+void copy(std::span<const std::byte> from, std::span<std::byte> to) noexcept {
+  if (from.data() != to.data() && !from.empty()) std::memcpy(to.data(), from.data(), from.size());
+}
+
+struct Checked {
+  Operation operation;
+  DType dtype;
+  ReduceOp reduce;
+  int root;
+  std::size_t bytes;
+};
+
+Call next_call(ProcessGroup::Parts& parts, const Checked& c) {
+  const Call call{++parts.sequence, c.bytes, c.operation, c.dtype, c.reduce, c.root};
+  parts.transport->check(call);
+  return call;
+}
+
+auto reduced(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte> data, DType dtype, ReduceOp op) {
+  base::check_reduction("all_reduce", data.size(), dtype, op);
+  (void)group;
+  return [&parts, data, dtype, op] {
+    if (parts.transport)
+      parallel::all_reduce(*parts.transport, next_call(parts, {Operation::all_reduce, dtype, op, 0, data.size()}),
+                           data);
+  };
+}
+auto scattered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> data,
+               std::span<std::byte> part, DType dtype, ReduceOp op) {
+  base::check_reduction("reduce_scatter", part.size(), dtype, op);
+  base::check_parts("reduce_scatter", part.size(), data.size(), group.world_size());
+  return [&parts, data, part, dtype, op] {
+    if (!parts.transport) return copy(data, part);
+    parallel::reduce_scatter(*parts.transport, next_call(parts, {Operation::reduce_scatter, dtype, op, 0, data.size()}),
+                             data, part);
+  };
+}
+auto gathered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> part,
+              std::span<std::byte> data) {
+  base::check_parts("all_gather", part.size(), data.size(), group.world_size());
+  return [&parts, part, data] {
+    if (!parts.transport) return copy(part, data);
+    parallel::all_gather(*parts.transport,
+                         next_call(parts, {Operation::all_gather, DType::uint8, ReduceOp::sum, 0, data.size()}), part,
+                         data);
+  };
+}
+auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte> data, int root) {
+  base::check_root("broadcast", root, group.world_size());
+  return [&parts, data, root] {
+    if (parts.transport)
+      parallel::broadcast(*parts.transport,
+                          next_call(parts, {Operation::broadcast, DType::uint8, ReduceOp::sum, root, data.size()}),
+                          data);
+  };
+}
+
+}  // namespace
+
+void ProcessGroup::all_reduce(std::span<std::byte> data, DType dtype, ReduceOp op) {
+  run(reduced(*this, *parts_, data, dtype, op));
+}
+void ProcessGroup::reduce_scatter(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
+                                  ReduceOp op) {
+  run(scattered(*this, *parts_, data, part, dtype, op));
+}
+void ProcessGroup::all_gather(std::span<const std::byte> part, std::span<std::byte> data) {
+  run(gathered(*this, *parts_, part, data));
+}
+void ProcessGroup::broadcast(std::span<std::byte> data, int root) { run(spread(*this, *parts_, data, root)); }
+Work ProcessGroup::all_reduce_async(std::span<std::byte> data, DType dtype, ReduceOp op) {
+  return submit(reduced(*this, *parts_, data, dtype, op));
+}
+Work ProcessGroup::reduce_scatter_async(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
+                                        ReduceOp op) {
+  return submit(scattered(*this, *parts_, data, part, dtype, op));
+}
+Work ProcessGroup::all_gather_async(std::span<const std::byte> part, std::span<std::byte> data) {
+  return submit(gathered(*this, *parts_, part, data));
+}
+Work ProcessGroup::broadcast_async(std::span<std::byte> data, int root) {
+  return submit(spread(*this, *parts_, data, root));
+}
+
+void ProcessGroup::barrier() {
+  run([&] {
+    if (parts_->transport)
+      parallel::barrier(*parts_->transport,
+                        next_call(*parts_, {Operation::barrier, DType::uint8, ReduceOp::sum, 0, 0}));
+  });
+}
+
+void ProcessGroup::gather(std::span<const std::byte> part, std::span<std::byte> data, int root) {
+  base::check_root("gather", root, world_size());
+  if (rank() == root) base::check_parts("gather", part.size(), data.size(), world_size());
+  run([&] {
+    if (!parts_->transport) return copy(part, data);
+    parallel::gather(*parts_->transport,
+                     next_call(*parts_, {Operation::gather, DType::uint8, ReduceOp::sum, root, part.size()}), part,
+                     data);
+  });
+}
+void ProcessGroup::scatter(std::span<const std::byte> data, std::span<std::byte> part, int root) {
+  base::check_root("scatter", root, world_size());
+  if (rank() == root) base::check_parts("scatter", part.size(), data.size(), world_size());
+  run([&] {
+    if (!parts_->transport) return copy(data, part);
+    parallel::scatter(*parts_->transport,
+                      next_call(*parts_, {Operation::scatter, DType::uint8, ReduceOp::sum, root, part.size()}), data,
+                      part);
+  });
+}
+
+namespace {
+void check_peer(std::string_view operation, int peer, const ProcessGroup& group) {
+  if (peer >= 0 && peer < group.world_size() && peer != group.rank()) return;
+  throw ValueError(fmt::format("[{}] rank {} of {} cannot exchange with rank {}; rank must be another of 0 to {}",
+                               operation, group.rank(), group.world_size(), peer, group.world_size() - 1),
+                   ErrorKind::distributed);
+}
+}  // namespace
+
+void ProcessGroup::send(std::span<const std::byte> data, int to) {
+  check_peer("send", to, *this);
+  run([&] {
+    const Call call{++parts_->sent[static_cast<std::size_t>(to)], data.size(), Operation::send};
+    parts_->transport->check(call);
+    parallel::send(*parts_->transport, call, data, to);
+  });
+}
+void ProcessGroup::receive(std::span<std::byte> data, int from) {
+  check_peer("receive", from, *this);
+  run([&] {
+    const Call call{++parts_->received[static_cast<std::size_t>(from)], data.size(), Operation::send};
+    parts_->transport->check(call);
+    parallel::receive(*parts_->transport, call, data, from);
+  });
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
+  if (!parts_->transport) return color < 0 ? nullptr : single_process_group();
+  struct Choice {
+    std::int32_t color, key, rank;
+  };
+  const std::shared_ptr<parallel::SharedWorld>& world = parts_->transport->world();
+  std::vector<Choice> choices(static_cast<std::size_t>(world_size()));
+  const Choice own[] = {{color, key, rank()}};
+  all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(choices)));
+  std::erase_if(choices, [&](const Choice& c) { return c.color != color; });
+  std::ranges::sort(
+      choices, [](const Choice& a, const Choice& b) { return std::pair(a.key, a.rank) < std::pair(b.key, b.rank); });
+  // The first rank of each part makes its memory.
+  const bool first = color >= 0 && choices.front().rank == rank();
+  const std::uint64_t made[] = {first ? world->make_part(static_cast<int>(choices.size())) : 0};
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world_size()));
+  all_gather(std::as_bytes(std::span(made)), std::as_writable_bytes(std::span(all)));
+  if (color < 0) return nullptr;
+  const auto place = std::ranges::find(choices, rank(), &Choice::rank) - choices.begin();
+  return join(world->open_part(all[static_cast<std::size_t>(choices.front().rank)]), static_cast<int>(place),
+              parts_->transport->timeout());
+}
+
+Ref<Storage> ProcessGroup::shared_memory(std::size_t bytes) {
+  if (!parts_->transport || parts_->transport->world()->threads()) {
+    barrier();
+    return Storage::take(bytes, MemoryCategory::communication);
+  }
+  const std::shared_ptr<parallel::SharedWorld> world = parts_->transport->world();
+  const std::size_t own = (bytes + 4095) / 4096 * 4096, all = own * static_cast<std::size_t>(world_size());
+  std::uint64_t offset[] = {rank() == 0 ? world->allocate(all) : 0};
+  broadcast(std::as_writable_bytes(std::span(offset)), 0);
+  std::byte* const region = world->map_region(offset[0], all);
+  barrier();  // nobody sends a reference to it before everyone has it
+  return Storage::borrow(region + own * static_cast<std::size_t>(rank()), bytes, [world] {});
+}
+
+std::unique_ptr<ProcessGroup> single_process_group() {
+  return std::make_unique<ProcessGroup>(std::make_unique<ProcessGroup::Parts>());
+}
+
+std::unique_ptr<ProcessGroup> join(std::shared_ptr<parallel::SharedWorld> world, int rank, Timeout timeout) {
+  auto parts = std::make_unique<ProcessGroup::Parts>();
+  const auto ranks = static_cast<std::size_t>(world->world_size());
+  parts->transport = std::make_unique<parallel::SharedTransport>(std::move(world), rank, timeout);
+  parts->sent.resize(ranks);
+  parts->received.resize(ranks);
+  return std::make_unique<ProcessGroup>(std::move(parts));
+}
+
+}  // namespace v1
+}  // namespace everyo

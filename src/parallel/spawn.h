@@ -1,0 +1,38 @@
+#pragma once
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "everyo/parallel.h"
+
+namespace everyo::parallel {
+
+/// What came of one rank.
+struct Outcome {
+  bool done = false;      ///< it returned
+  bool failed = false;    ///< it threw
+  std::string result{};   ///< what it returned
+  std::string problem{};  ///< "ValueError: …"
+};
+
+/// "ValueError: message" of an exception; the type's own name, without namespaces.
+std::string describe(const std::exception_ptr& error);
+
+/// The processors that this process may use.
+int processors() noexcept;
+
+class SharedWorld;
+
+}  // namespace everyo::parallel
+
+namespace everyo::inline v1 {
+
+/// What run_threads and run_processes share.
+void check_world(std::string_view name, int world_size, const SpawnOptions& options);
+int threads_of_rank(int world_size, const SpawnOptions& options);
+/// The results, or DistributedError.
+std::vector<std::string> results_of(std::string_view name, const parallel::SharedWorld& world,
+                                    std::vector<parallel::Outcome> outcomes);
+
+}  // namespace everyo::inline v1
