@@ -21,6 +21,7 @@
 #include "everyo/op.h"
 #include "everyo/ops.h"
 #include "everyo/optim.h"
+#include "everyo/parallel.h"
 #include "everyo/precision.h"
 #include "everyo/profile.h"
 #include "everyo/random.h"

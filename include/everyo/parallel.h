@@ -90,6 +90,13 @@ class EVERYO_API ProcessGroup final : public Communicator {
   [[nodiscard]] Work all_gather_async(std::span<const std::byte> part, std::span<std::byte> data);
   [[nodiscard]] Work broadcast_async(std::span<std::byte> data, int root);
 
+  /// The mean of all ranks' data, each times its rank's weight, over the sum of the weights; data of weight 0 is not
+  /// looked at, and without any weight nothing changes. `weights`: one a rank, 0 or more, the same on all; read when
+  /// the exchange runs, so an earlier one may fill them.
+  using Weights = std::vector<double>;
+  [[nodiscard]] Work weighted_mean_async(std::span<std::byte> data, DType dtype,
+                                         std::shared_ptr<const Weights> weights);
+
   /// The ranks that give the same `color`, ordered by `key`, then rank; null for color < 0. Every rank calls it.
   [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key = 0);
   /// Memory of `bytes` bytes on every rank that collectives exchange without copying it first. Every rank calls it.
@@ -126,5 +133,13 @@ EVERYO_API std::vector<std::string> run_threads(int world_size, const std::funct
 EVERYO_API std::vector<std::string> run_processes(int world_size,
                                                   const std::function<std::string(ProcessGroup&)>& worker,
                                                   const SpawnOptions& options = {});
+/// Runs a program on world_size ranks and waits for all of them: its exit status (128 and the signal of a process that
+/// was killed) of the rank to blame, 0 when all ended well. The program finds its group with init_process_group(). Not
+/// used: the options' timeout of the whole call. Throws ValueError as above, and without a program.
+EVERYO_API int launch(int world_size, const std::vector<std::string>& command, const SpawnOptions& options = {});
+
+/// The group of a program that `everyo launch` started; otherwise a group of one. Once a process. Throws ValueError
+/// for an EVERYO_GROUP that nothing of ours has set.
+EVERYO_API std::unique_ptr<ProcessGroup> init_process_group();
 
 }  // namespace everyo::inline v1

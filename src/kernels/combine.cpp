@@ -32,39 +32,45 @@ HWY_INLINE void store(hn::Vec<Wide> v, float* to) {
 #endif
 }
 
-// The whole vectors of a sum over `divisor`; how many elements that were. Four at a time, since each waits for its
-// loads alone.
-template <class T>
-std::int64_t sum_vectors(const void* const* parts, std::size_t ranks, double divisor, T* out, std::int64_t n) {
+// The whole vectors of a sum over `divisor`; how many elements that were. Four at a time, so that loads overlap.
+template <bool weighted, class T>
+std::int64_t sum_vectors(const void* const* parts, std::size_t ranks, const double* weights, double divisor, T* out,
+                         std::int64_t n) {
   const Wide d;
+  using V = hn::Vec<Wide>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto scale = hn::Set(d, divisor);
-  const auto part = [&](std::size_t r) { return static_cast<const T*>(parts[r]); };
+  const V by = hn::Set(d, divisor);
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    auto a = load(part(0) + i), b = load(part(0) + i + lanes), c = load(part(0) + i + 2 * lanes),
-         e = load(part(0) + i + 3 * lanes);
-    for (std::size_t r = 1; r < ranks; ++r) {
-      const T* from = part(r) + i;
-      a = hn::Add(a, load(from));
-      b = hn::Add(b, load(from + lanes));
-      c = hn::Add(c, load(from + 2 * lanes));
-      e = hn::Add(e, load(from + 3 * lanes));
+    V sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const T* from = static_cast<const T*>(parts[r]) + i;
+#pragma GCC unroll 4
+      for (std::int64_t j = 0; j < 4; ++j) {
+        V x = load(from + j * lanes);
+        if constexpr (weighted) x = hn::Mul(x, hn::Set(d, weights[r]));
+        sum[j] = r == 0 ? x : hn::Add(sum[j], x);
+      }
     }
-    if (divisor != 1) a = hn::Div(a, scale), b = hn::Div(b, scale), c = hn::Div(c, scale), e = hn::Div(e, scale);
-    store(a, out + i);
-    store(b, out + i + lanes);
-    store(c, out + i + 2 * lanes);
-    store(e, out + i + 3 * lanes);
+#pragma GCC unroll 4
+    for (std::int64_t j = 0; j < 4; ++j) store(divisor == 1 ? sum[j] : hn::Div(sum[j], by), out + i + j * lanes);
   }
   return i;
 }
 
-std::int64_t sum_floats(const void* const* parts, std::size_t ranks, double divisor, float* out, std::int64_t n) {
-  return sum_vectors(parts, ranks, divisor, out, n);
+template <class T>
+std::int64_t sum_parts(const void* const* parts, std::size_t ranks, const double* weights, double divisor, T* out,
+                       std::int64_t n) {
+  return weights == nullptr ? sum_vectors<false>(parts, ranks, weights, divisor, out, n)
+                            : sum_vectors<true>(parts, ranks, weights, divisor, out, n);
 }
-std::int64_t sum_doubles(const void* const* parts, std::size_t ranks, double divisor, double* out, std::int64_t n) {
-  return sum_vectors(parts, ranks, divisor, out, n);
+std::int64_t sum_floats(const void* const* parts, std::size_t ranks, const double* weights, double divisor, float* out,
+                        std::int64_t n) {
+  return sum_parts(parts, ranks, weights, divisor, out, n);
+}
+std::int64_t sum_doubles(const void* const* parts, std::size_t ranks, const double* weights, double divisor,
+                         double* out, std::int64_t n) {
+  return sum_parts(parts, ranks, weights, divisor, out, n);
 }
 
 }  // namespace
@@ -78,44 +84,81 @@ namespace {
 HWY_EXPORT(sum_floats);
 HWY_EXPORT(sum_doubles);
 
+// What is summed: the parts, their weights (null: all 1), and what their sum is divided by.
+struct Sum {
+  std::span<const void* const> parts;
+  const double* weights;
+  double divisor;
+};
+
 template <class T>
-T combined(Combine how, std::span<const void* const> parts, std::int64_t i) {
-  const auto at = [&](std::size_t r) { return static_cast<const T*>(parts[r])[i]; };
-  if (how == Combine::sum || how == Combine::mean) {
-    if constexpr (is_floating(dtype_v<T>)) {
-      double sum = static_cast<double>(widen(at(0)));
-      for (std::size_t r = 1; r < parts.size(); ++r) sum += static_cast<double>(widen(at(r)));
-      return narrow<T>(how == Combine::mean ? sum / static_cast<double>(parts.size()) : sum);
-    } else {
-      std::uint64_t sum = 0;
-      for (std::size_t r = 0; r < parts.size(); ++r) sum += static_cast<std::uint64_t>(at(r));
-      return static_cast<T>(sum);
-    }
+T sum_at(const Sum& s, std::int64_t i) {
+  const auto at = [&](std::size_t r) { return static_cast<const T*>(s.parts[r])[i]; };
+  if constexpr (is_floating(dtype_v<T>)) {
+    const auto term = [&](std::size_t r) {
+      const auto x = static_cast<double>(widen(at(r)));
+      return s.weights == nullptr ? x : x * s.weights[r];
+    };
+    double sum = term(0);
+    for (std::size_t r = 1; r < s.parts.size(); ++r) sum += term(r);
+    return narrow<T>(sum / s.divisor);
+  } else {
+    std::uint64_t sum = 0;
+    for (std::size_t r = 0; r < s.parts.size(); ++r) sum += static_cast<std::uint64_t>(at(r));
+    return static_cast<T>(sum);
   }
+}
+
+template <class T>
+T extreme_at(bool max, std::span<const void* const> parts, std::int64_t i) {
+  const auto at = [&](std::size_t r) { return static_cast<const T*>(parts[r])[i]; };
   T best = at(0);
   for (std::size_t r = 1; r < parts.size(); ++r) {
-    const T x = at(r);
-    const auto a = widen(best), b = widen(x);
+    const auto a = widen(best), b = widen(at(r));
     if (a != a) break;  // NaN
-    if (b != b || (how == Combine::max ? b > a : b < a)) best = x;
+    if (b != b || (max ? b > a : b < a)) best = at(r);
   }
   return best;
 }
 
+void sum_all(DType dtype, const Sum& s, void* out, std::int64_t n) noexcept {
+  use_isa();
+  std::int64_t done = 0;
+  if (dtype == float32)
+    done = HWY_DYNAMIC_DISPATCH(sum_floats)(s.parts.data(), s.parts.size(), s.weights, s.divisor,
+                                            static_cast<float*>(out), n);
+  if (dtype == float64)
+    done = HWY_DYNAMIC_DISPATCH(sum_doubles)(s.parts.data(), s.parts.size(), s.weights, s.divisor,
+                                             static_cast<double*>(out), n);
+  visit_dtype(dtype, [&]<class T>() {
+    for (std::int64_t i = done; i < n; ++i) static_cast<T*>(out)[i] = sum_at<T>(s, i);
+  });
+}
+
+constexpr std::size_t most_parts = 256;
+
 }  // namespace
 
-void combine(Combine how, DType dtype, std::span<const void* const> parts, void* out, std::int64_t n) noexcept {
-  std::int64_t done = 0;
-  if ((how == Combine::sum || how == Combine::mean) && (dtype == float32 || dtype == float64)) {
-    use_isa();
-    const double divisor = how == Combine::mean ? static_cast<double>(parts.size()) : 1;
-    done = dtype == float32
-               ? HWY_DYNAMIC_DISPATCH(sum_floats)(parts.data(), parts.size(), divisor, static_cast<float*>(out), n)
-               : HWY_DYNAMIC_DISPATCH(sum_doubles)(parts.data(), parts.size(), divisor, static_cast<double*>(out), n);
+void combine(Combine how, DType dtype, std::span<const void* const> parts, void* out, std::int64_t n,
+             std::span<const double> weights) noexcept {
+  if (how == Combine::min || how == Combine::max) {
+    return visit_dtype(dtype, [&]<class T>() {
+      for (std::int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = extreme_at<T>(how == Combine::max, parts, i);
+    });
   }
-  visit_dtype(dtype, [&]<class T>() {
-    for (std::int64_t i = done; i < n; ++i) static_cast<T*>(out)[i] = combined<T>(how, parts, i);
-  });
+  if (weights.empty())
+    return sum_all(dtype, {parts, nullptr, how == Combine::mean ? static_cast<double>(parts.size()) : 1}, out, n);
+  // Zero times a value that is not finite would not be 0.
+  const void* counting[most_parts];
+  double their_weights[most_parts], total = 0;
+  std::size_t count = 0;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (weights[r] == 0) continue;
+    counting[count] = parts[r];
+    their_weights[count++] = weights[r];
+    total += weights[r];
+  }
+  if (count != 0) sum_all(dtype, {{counting, count}, their_weights, total}, out, n);
 }
 
 }  // namespace everyo::kernels

@@ -33,19 +33,20 @@ void for_others(const Transport& t, F&& f) {
 // The parts that all ranks have sent of the same elements, combined in rank order; `own` is this rank's.
 class Combiner {
  public:
-  Combiner(Transport& transport, const Call& call)
-      : t_(transport), call_(call), parts_(static_cast<std::size_t>(transport.world_size())) {}
+  Combiner(Transport& transport, const Call& call, std::span<const double> weights = {})
+      : t_(transport), call_(call), weights_(weights), parts_(static_cast<std::size_t>(transport.world_size())) {}
   void receive(std::span<const std::byte> own, std::byte* to) {
     for (int rank = 0; rank < t_.world_size(); ++rank)
       parts_[static_cast<std::size_t>(rank)] = rank == t_.rank() ? own.data() : t_.receive(rank, call_).data();
     const auto count = static_cast<std::int64_t>(own.size() / size_of(call_.dtype));
-    kernels::combine(combine_of(call_.reduce), call_.dtype, parts_, to, count);
+    kernels::combine(combine_of(call_.reduce), call_.dtype, parts_, to, count, weights_);
     for_others(t_, [&](int rank) { t_.release(rank); });
   }
 
  private:
   Transport& t_;
   const Call& call_;
+  std::span<const double> weights_;
   std::vector<const void*> parts_;
 };
 
@@ -71,8 +72,8 @@ constexpr std::size_t small = 8 << 10;
 
 }  // namespace
 
-void all_reduce(Transport& t, const Call& call, std::span<std::byte> data) {
-  Combiner combiner(t, call);
+void all_reduce(Transport& t, const Call& call, std::span<std::byte> data, std::span<const double> weights) {
+  Combiner combiner(t, call, weights);
   if (data.size() <= std::min(small, t.piece())) {
     for_others(t, [&](int rank) { t.send(rank, call, data); });
     combiner.receive(data, data.data());

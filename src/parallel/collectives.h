@@ -9,7 +9,9 @@
 // send.
 namespace everyo::parallel {
 
-void all_reduce(Transport& transport, const Call& call, std::span<std::byte> data);
+/// `weights`, one a rank and the same on all: of a mean; see kernels/combine.h.
+void all_reduce(Transport& transport, const Call& call, std::span<std::byte> data,
+                std::span<const double> weights = {});
 void reduce_scatter(Transport& transport, const Call& call, std::span<const std::byte> data, std::span<std::byte> part);
 void all_gather(Transport& transport, const Call& call, std::span<const std::byte> part, std::span<std::byte> data);
 void broadcast(Transport& transport, const Call& call, std::span<std::byte> data);

@@ -210,6 +210,16 @@ auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte
 
 }  // namespace
 
+Work ProcessGroup::weighted_mean_async(std::span<std::byte> data, DType dtype, std::shared_ptr<const Weights> weights) {
+  base::check_reduction("all_reduce", data.size(), dtype, ReduceOp::mean);
+  return submit([this, data, dtype, weights = std::move(weights)] {
+    const bool any = std::ranges::any_of(*weights, [](double w) { return w != 0; });
+    if (parts_->transport && any)
+      parallel::all_reduce(*parts_->transport,
+                           next_call(*parts_, {Operation::all_reduce, dtype, ReduceOp::mean, 0, data.size()}), data,
+                           *weights);
+  });
+}
 void ProcessGroup::all_reduce(std::span<std::byte> data, DType dtype, ReduceOp op) {
   run(reduced(*this, *parts_, data, dtype, op));
 }

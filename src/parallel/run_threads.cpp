@@ -9,6 +9,7 @@
 #include <typeinfo>
 
 #include "everyo/context.h"
+#include "everyo/logging.h"
 #include "parallel/process_group.h"
 #include "parallel/spawn.h"
 
@@ -59,7 +60,6 @@ std::vector<std::string> run_threads(int world_size, const std::function<std::st
           outcome.done = true;
         } catch (...) {
           outcome.problem = parallel::describe(std::current_exception());
-          outcome.failed = true;
           world->fail(rank, fmt::format("rank {} raised {}", rank, outcome.problem));
         }
       });
@@ -79,7 +79,13 @@ void check_world(std::string_view name, int world_size, const SpawnOptions& opti
 }
 
 int threads_of_rank(int world_size, const SpawnOptions& options) {
-  return options.threads > 0 ? options.threads : std::max(1, parallel::processors() / world_size);
+  const int processors = parallel::processors();
+  if (options.threads == 0) return std::max(1, processors / world_size);
+  if (options.threads > 1 && options.threads * world_size > processors)
+    log(LogLevel::warning, fmt::format("[ProcessGroup] {} ranks of {} threads share {} processors and will wait for "
+                                       "each other; leave threads at 0, or give fewer",
+                                       world_size, options.threads, processors));
+  return options.threads;
 }
 
 std::vector<std::string> results_of(std::string_view name, const parallel::SharedWorld& world,

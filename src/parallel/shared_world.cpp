@@ -50,12 +50,6 @@ MemoryFile::MemoryFile() : descriptor_(memfd_create("everyo", MFD_CLOEXEC)) {
 MemoryFile::MemoryFile(int descriptor) : descriptor_(descriptor) {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0) refuse(fmt::format("the descriptor {} of the shared memory", descriptor));
-  if (!S_ISREG(status.st_mode) || status.st_size < static_cast<off_t>(sizeof(Header))) {
-    throw Error(fmt::format("[ProcessGroup] descriptor {} is no shared memory of a group; start the program with "
-                            "'everyo launch'",
-                            descriptor),
-                ErrorKind::distributed);
-  }
 }
 MemoryFile::~MemoryFile() { close(descriptor_); }
 
@@ -97,12 +91,22 @@ std::shared_ptr<SharedWorld> SharedWorld::make(int ranks, bool threads) {
 }
 
 std::shared_ptr<SharedWorld> SharedWorld::open(std::shared_ptr<MemoryFile> file, std::uint64_t offset) {
-  std::byte* const head = file->map(offset, sizeof(Header));
-  const auto ranks = reinterpret_cast<Header*>(head)->world_size;
-  const bool threads = reinterpret_cast<Header*>(head)->threads;
-  MemoryFile::unmap(head, sizeof(Header));
-  if (ranks < 1 || ranks > most_ranks)
-    throw Error("[ProcessGroup] the shared memory holds no group; start the program with 'everyo launch'",
+  struct stat status {};
+  if (fstat(file->descriptor(), &status) != 0) refuse("the size of shared memory");
+  const auto holds = [&](std::uint64_t bytes) { return static_cast<std::uint64_t>(status.st_size) >= offset + bytes; };
+  std::uint32_t ranks = 0;
+  bool threads = false;
+  if (holds(sizeof(Header))) {
+    std::byte* const head = file->map(offset, sizeof(Header));
+    const auto& header = *reinterpret_cast<const Header*>(head);
+    if (header.mark == header_mark) ranks = header.world_size;
+    threads = header.threads;
+    MemoryFile::unmap(head, sizeof(Header));
+  }
+  if (ranks < 1 || ranks > most_ranks || !holds(world_size_of(static_cast<int>(ranks))))
+    throw Error(fmt::format("[ProcessGroup] descriptor {} is no shared memory of a group; start the program with "
+                            "'everyo launch'",
+                            file->descriptor()),
                 ErrorKind::distributed);
   return std::shared_ptr<SharedWorld>(
       new SharedWorld(std::move(file), offset, static_cast<int>(ranks), false, threads));

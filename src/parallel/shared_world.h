@@ -61,7 +61,9 @@ struct alignas(64) RankInfo {
   std::atomic<std::uint32_t> presence{0};
   std::atomic<std::int32_t> process{0};
 };
+inline constexpr std::uint64_t header_mark = 0x6576'6572'796f'3031;  ///< "everyo01"
 struct alignas(64) Header {
+  std::uint64_t mark = header_mark;
   std::uint32_t world_size = 0;
   bool threads = false;
   std::atomic<std::uint64_t> next_free{0};  ///< of the file, in the first world only

@@ -11,10 +11,13 @@ namespace everyo::parallel {
 /// What came of one rank.
 struct Outcome {
   bool done = false;      ///< it returned
-  bool failed = false;    ///< it threw
+  int status = 0;         ///< of its process: the exit status, or 128 and a signal
   std::string result{};   ///< what it returned
   std::string problem{};  ///< "ValueError: …"
 };
+
+/// First letter of what a process says of itself.
+inline constexpr char said_result = 'r', said_problem = 'x';
 
 /// "ValueError: message" of an exception; the type's own name, without namespaces.
 std::string describe(const std::exception_ptr& error);

@@ -1,0 +1,141 @@
+#include "parallel/children.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "parallel/shared_transport.h"
+
+namespace everyo::parallel {
+namespace {
+
+constexpr std::chrono::seconds grace{2};
+constexpr std::chrono::milliseconds between_looks{20};
+
+// Closes at the end of a scope.
+struct Descriptor {
+  int value = -1;
+  ~Descriptor() {
+    if (value >= 0) close(value);
+  }
+};
+
+[[noreturn]] void refuse(std::string_view what) {
+  throw Error(fmt::format("[run_processes] no {}: {}", what, std::strerror(errno)), ErrorKind::distributed);
+}
+
+}  // namespace
+
+Child::Child(const std::function<void(int)>& life) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) refuse("pipe");
+  Descriptor from{ends[0]}, to{ends[1]};
+  process_ = fork();
+  if (process_ < 0) refuse("process");
+  if (process_ == 0) {
+    life(to.value);
+    _exit(127);
+  }
+  fcntl(from.value, F_SETFL, O_NONBLOCK);
+  pipe_ = std::exchange(from.value, -1);
+}
+Child::Child(Child&& other) noexcept
+    : process_(std::exchange(other.process_, -1)),
+      pipe_(std::exchange(other.pipe_, -1)),
+      stopped_looks_(other.stopped_looks_),
+      said_(std::move(other.said_)) {}
+Child::~Child() {
+  if (process_ >= 0) {
+    end();
+    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (pipe_ >= 0) close(pipe_);
+}
+
+bool Child::look_whether_stopped() {
+  const char state = process_state(process_);
+  stopped_looks_ = state == 'T' || state == 't' ? stopped_looks_ + 1 : 0;
+  return stopped();
+}
+void Child::end() noexcept { kill(process_, SIGKILL); }
+
+void Child::listen() {
+  std::array<char, 1 << 16> buffer;
+  for (ssize_t n = 0; (n = read(pipe_, buffer.data(), buffer.size())) > 0;)
+    said_.append(buffer.data(), static_cast<std::size_t>(n));
+}
+
+bool Child::reap(Outcome& outcome, bool silent) {
+  int status = 0;
+  if (waitpid(process_, &status, WNOHANG) != process_) return false;
+  process_ = -1;
+  listen();
+  const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (well && silent) {
+    outcome.done = true;
+  } else if (well && !said_.empty()) {
+    outcome.done = said_[0] == said_result;
+    (outcome.done ? outcome.result : outcome.problem) = said_.substr(1);
+  } else if (WIFSIGNALED(status)) {
+    outcome.problem =
+        fmt::format("the process was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  } else {
+    outcome.problem = fmt::format("the process exited with status {}{}", WEXITSTATUS(status),
+                                  silent ? "" : " before its worker returned");
+  }
+  return true;
+}
+
+std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent) {
+  std::vector<Outcome> outcomes(children.size());
+  const auto began = Clock::now();
+  auto failed_at = Clock::time_point::max();
+  std::vector<pollfd> pipes;
+  while (std::ranges::any_of(children, &Child::running)) {
+    pipes.clear();
+    for (const Child& child : children)
+      if (child.running() && !silent) pipes.push_back({.fd = child.pipe(), .events = POLLIN, .revents = 0});
+    poll(pipes.data(), pipes.size(), static_cast<int>(between_looks.count()));
+    for (std::size_t r = 0; r < children.size(); ++r) {
+      Child& child = children[r];
+      if (!child.running()) continue;
+      child.listen();
+      const int rank = static_cast<int>(r);
+      if (child.reap(outcomes[r], silent)) {
+        if (!outcomes[r].done) world.fail(rank, fmt::format("rank {}: {}", rank, outcomes[r].problem));
+      } else if (child.look_whether_stopped()) {
+        world.fail(rank, fmt::format("rank {} (process {}) is stopped; let it go on, or end the run", rank,
+                                     child.process()));
+      }
+    }
+    const auto now = Clock::now();
+    if (now - began > timeout) world.fail(-1, fmt::format("the run took longer than {:g} s", timeout.count()));
+    if (world.failed()) failed_at = std::min(failed_at, now);
+    // A stopped rank cannot end by itself.
+    const bool only_stopped =
+        std::ranges::none_of(children, [](const Child& child) { return child.running() && !child.stopped(); });
+    if (failed_at != Clock::time_point::max() && (only_stopped || now - failed_at > grace))
+      for (Child& child : children)
+        if (child.running()) child.end();
+  }
+  return outcomes;
+}
+
+void die_with_parent(int parent) noexcept {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
+}  // namespace everyo::parallel

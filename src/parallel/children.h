@@ -1,0 +1,50 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parallel/shared_world.h"
+#include "parallel/spawn.h"
+
+namespace everyo::parallel {
+
+/// One rank's process, and what it says through a pipe: 'r' and its result, or 'x' and its problem.
+class Child {
+ public:
+  /// Forks; the child runs `life` with its end of the pipe, and must not return from it. Throws Error (distributed)
+  /// when the system has no room for it.
+  explicit Child(const std::function<void(int pipe)>& life);
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&&) = delete;
+  /// Kills the process if it still runs.
+  ~Child();
+
+  [[nodiscard]] bool running() const noexcept { return process_ >= 0; }
+  [[nodiscard]] int process() const noexcept { return process_; }
+  [[nodiscard]] int pipe() const noexcept { return pipe_; }
+  /// Has it been stopped for so long that it counts as lost? One look; they should come 20 ms apart.
+  bool look_whether_stopped();
+  [[nodiscard]] bool stopped() const noexcept { return stopped_looks_ > most_stopped_looks; }
+  void end() noexcept;
+  /// Takes what it has said by now.
+  void listen();
+  /// If it has ended, what came of it. With `silent`, an exit with status 0 is a good end.
+  bool reap(Outcome& outcome, bool silent);
+
+ private:
+  static constexpr int most_stopped_looks = 20;
+  int process_ = -1, pipe_ = -1;
+  int stopped_looks_ = 0;
+  std::string said_;
+};
+
+/// Waits for all of them. The first one that fails, is stopped, or makes the run last longer than `timeout` ends the
+/// world for the others, which then have two seconds to end by themselves.
+std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent);
+
+/// In a child: it ends when its parent does.
+void die_with_parent(int parent) noexcept;
+
+}  // namespace everyo::parallel

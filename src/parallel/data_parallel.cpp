@@ -1,0 +1,197 @@
+#include "everyo/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "everyo/autograd.h"
+#include "parallel/gradients.h"
+
+namespace everyo::inline v1 {
+namespace {
+
+std::span<std::byte> bytes_of(const Tensor& t) { return {t.bytes(), t.spec().bytes()}; }
+
+// FNV-1a, 64 bits.
+std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash = 0xcbf29ce484222325u) {
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
+  return hash;
+}
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// One number a tensor must be the same on all ranks.
+void require_same(std::string_view what, const NamedTensors& tensors, ProcessGroup& group,
+                  const std::function<std::uint64_t(const std::string&, const Tensor&)>& number) {
+  std::vector<std::uint64_t> own, all(tensors.size() * static_cast<std::size_t>(group.world_size()));
+  for (const auto& [name, tensor] : tensors) own.push_back(number(name, tensor));
+  group.all_gather(std::span<const std::uint64_t>(own), std::span(all));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t rank = i / tensors.size(), tensor = i % tensors.size();
+    if (all[i] == all[tensor]) continue;
+    throw DistributedError(fmt::format("[DataParallel] '{}' has another {} on rank {} than on rank 0; build the same "
+                                       "model on every rank",
+                                       tensors[tensor].first, what, rank),
+                           static_cast<int>(rank));
+  }
+}
+
+void require_same_model(const NamedTensors& tensors, ProcessGroup& group) {
+  std::int64_t count[] = {static_cast<std::int64_t>(tensors.size())}, least[] = {count[0]};
+  group.all_reduce(std::span(least), ReduceOp::min);
+  group.all_reduce(std::span(count), ReduceOp::max);
+  if (count[0] != least[0])
+    throw DistributedError(fmt::format("[DataParallel] one rank's model has {} parameters and buffers, another's {}; "
+                                       "build the same model on every rank",
+                                       least[0], count[0]),
+                           -1);
+  require_same("name, shape or dtype", tensors, group, [](const std::string& name, const Tensor& t) {
+    const std::string text = fmt::format("{} {} {}", name, to_string(t.shape()), name_of(t.dtype()));
+    return hash_of(std::as_bytes(std::span(text)));
+  });
+}
+
+constexpr std::size_t alignment = 64;
+std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+}  // namespace
+
+// Gradients of one dtype that are exchanged at once.
+struct DataParallel::Bucket {
+  DType dtype;
+  std::size_t bytes = 0;
+  std::vector<std::size_t> parameters{};
+  Ref<Storage> memory{};
+  std::size_t missing = 0;  // parameters whose gradient has not come in this backward
+  Work work{};
+};
+
+DataParallel::DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options)
+    : model_(model), group_(group), options_(options) {
+  if (options.bucket_bytes < 1) throw ValueError("[DataParallel] bucket_bytes is 0; it must be 1 or more");
+  NamedTensors tensors = model.named_parameters();
+  const std::size_t parameters = tensors.size();
+  for (auto& buffer : model.named_buffers()) tensors.push_back(std::move(buffer));
+  require_same_model(tensors, group);
+  for (const auto& [name, t] : tensors) {
+    if (!options.broadcast_weights) break;
+    group.broadcast(bytes_of(t), 0);
+    t.body()->storage->bump_version();
+  }
+  if (!options.broadcast_weights)
+    require_same("value", tensors, group, [](const std::string&, const Tensor& t) { return hash_of(bytes_of(t)); });
+
+  // Backward comes to the last parameters first.
+  for (std::size_t i = 0; i < parameters; ++i)
+    if (tensors[i].second.requires_grad()) parameters_.push_back(tensors[i].second);
+  bucket_of_.resize(parameters_.size());
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    const Tensor& p = parameters_[i];
+    const std::size_t bytes = padded(p.spec().bytes());
+    if (buckets_.empty() || buckets_.back().dtype != p.dtype() || buckets_.back().bytes + bytes > options.bucket_bytes)
+      buckets_.push_back({p.dtype()});
+    bucket_of_[i] = buckets_.size() - 1;
+    buckets_.back().parameters.push_back(i);
+    buckets_.back().bytes += bytes;
+  }
+  for (Bucket& bucket : buckets_) {
+    bucket.memory = group.shared_memory(bucket.bytes);
+    std::memset(bucket.memory->data(), 0, bucket.bytes);
+    std::size_t at = 0;
+    for (const std::size_t i : bucket.parameters) {
+      give_memory(parameters_[i], bucket.memory, at);
+      at += padded(parameters_[i].spec().bytes());
+    }
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    hooks_.push_back(add_ready_hook(parameters_[i], [this, i](const Tensor&) { ready(i); }));
+  is_ready_.resize(parameters_.size());
+}
+
+DataParallel::~DataParallel() {
+  for (std::size_t i = 0; i < hooks_.size(); ++i) remove_ready_hook(parameters_[i], hooks_[i]);
+}
+
+void DataParallel::set_weight(double weight) {
+  check_weight("DataParallel", weight);
+  weight_ = weight;
+}
+
+void DataParallel::begin() {
+  running_ = true;
+  launched_ = 0;
+  std::fill(is_ready_.begin(), is_ready_.end(), false);
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
+  own_weight_[0] = weight_;
+  weights_ = std::make_shared<ProcessGroup::Weights>(static_cast<std::size_t>(group_.world_size()));
+  weights_work_ = group_.all_gather_async(std::as_bytes(std::span(own_weight_)),
+                                          std::as_writable_bytes(std::span(*weights_)));
+}
+
+void DataParallel::ready(std::size_t parameter) {
+  if (no_sync_ > 0) return;
+  if (!running_) {
+    begin();
+    if (context().engine.walk != nullptr) at_backward_end([this] { finish(); });
+  }
+  if (!is_ready_[parameter]) --buckets_[bucket_of_[parameter]].missing;
+  is_ready_[parameter] = true;
+  launch_those_that_are_complete();
+  if (context().engine.walk == nullptr) finish();  // backward of a parameter itself
+}
+
+// In one order on every rank, whichever is complete first.
+void DataParallel::launch_those_that_are_complete() {
+  while (launched_ < buckets_.size() && buckets_[launched_].missing == 0) launch(buckets_[launched_++]);
+}
+void DataParallel::launch(Bucket& bucket) {
+  bucket.work = group_.weighted_mean_async({bucket.memory->data(), bucket.bytes}, bucket.dtype, weights_);
+}
+
+void DataParallel::finish() {
+  running_ = false;
+  for (; launched_ < buckets_.size(); ++launched_) {
+    Bucket& bucket = buckets_[launched_];
+    for (const std::size_t i : bucket.parameters) fill_absent(parameters_[i]);
+    launch(bucket);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  times_ = {};
+  weights_work_.wait();
+  for (Bucket& bucket : buckets_) {
+    bucket.work.wait();
+    times_.bytes += static_cast<std::int64_t>(bucket.bytes);
+  }
+  total_weight_ = std::accumulate(weights_->begin(), weights_->end(), 0.0);
+  const GradientsElsewhere elsewhere = compare_gradients(parameters_, group_);
+  if (total_weight_ != 0) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (elsewhere.present[i]) note_written(parameters_[i], elsewhere.scale);
+    sync_buffers();
+  }
+  times_.exposed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void DataParallel::take_part() {
+  weight_ = 0;
+  begin();
+  finish();
+}
+
+void DataParallel::sync_buffers() {
+  if (options_.buffers == BufferSync::none) return;
+  for (const auto& [name, buffer] : model_.named_buffers()) {
+    if (options_.buffers == BufferSync::first)
+      group_.broadcast(bytes_of(buffer), 0);
+    else if (is_floating(buffer.dtype()))
+      group_.weighted_mean_async(bytes_of(buffer), buffer.dtype(), weights_).wait();
+    else
+      group_.all_reduce(bytes_of(buffer), buffer.dtype(), ReduceOp::max);
+    buffer.body()->storage->bump_version();
+  }
+}
+
+}  // namespace everyo::inline v1

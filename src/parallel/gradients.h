@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "everyo/parallel.h"
+#include "everyo/tensor.h"
+
+namespace everyo::inline v1 {
+
+/// What ranks know of each other's gradients.
+struct GradientsElsewhere {
+  std::vector<bool> present{};  ///< a rank has one, for each parameter
+  float scale = 1;              ///< the loss scale that all are multiplied by
+};
+/// Throws StateError when ranks' scales differ.
+GradientsElsewhere compare_gradients(std::span<const Tensor> parameters, ProcessGroup& group);
+
+/// Zero, in the slot's own memory, where a parameter has no gradient.
+void fill_absent(const Tensor& parameter);
+/// The slot's memory has been written: its gradient is there.
+void note_written(const Tensor& parameter, float scale);
+
+/// Throws ValueError for a weight that is negative or not finite.
+void check_weight(std::string_view function, double weight);
+
+}  // namespace everyo::inline v1
