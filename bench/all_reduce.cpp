@@ -21,7 +21,8 @@ std::pair<double, double> timed(int calls, F&& call) {
   for (int round = 0; round < 7; ++round) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i) call();
-    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls);
+    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+                    calls);
   }
   std::ranges::sort(times);
   return {times.front(), times[times.size() / 2]};
@@ -38,9 +39,10 @@ std::string measure(eo::ProcessGroup& group) {
       const std::span<float> data = inside ? shared : std::span(anywhere);
       const auto [best, median] = timed(calls, [&] { group.all_reduce(data, eo::ReduceOp::mean); });
       if (group.rank() == 0)
-        std::printf("{\"peer\": \"everyo\", \"what\": \"all_reduce\", \"memory\": \"%s\", \"ranks\": %d, \"bytes\": %zu, "
-                    "\"us\": %.3f, \"median_us\": %.3f}\n",
-                    inside ? "shared" : "anywhere", group.world_size(), 4 * elements, best, median);
+        std::printf(
+            "{\"peer\": \"everyo\", \"what\": \"all_reduce\", \"memory\": \"%s\", \"ranks\": %d, \"bytes\": %zu, "
+            "\"us\": %.3f, \"median_us\": %.3f}\n",
+            inside ? "shared" : "anywhere", group.world_size(), 4 * elements, best, median);
     }
   }
   return {};

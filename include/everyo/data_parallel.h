@@ -25,14 +25,14 @@ EVERYO_API Block shard_indices(std::int64_t count, int rank, int world_size, boo
 struct AverageOptions {
   double weight = 1;  ///< of this rank's gradients: the rows or targets that its mean loss was over, 0 or more
 };
-/// The gradient of every parameter becomes the weighted mean over the ranks, the same bits on all: that of the loss over
-/// all their samples, if each rank gives how many its own mean was over. A parameter without a gradient here counts as
-/// zero if it has one on any rank; without one on all it stays so. Returns the sum of the weights; if that is 0, nothing
-/// was changed and no step should follow.
+/// The gradient of every parameter becomes the weighted mean over the ranks, the same bits on all: that of the loss
+/// over all their samples, if each rank gives how many its own mean was over. A parameter without a gradient here
+/// counts as zero if it has one on any rank; without one on all it stays so. Returns the sum of the weights; if that is
+/// 0, nothing was changed and no step should follow.
 ///
 /// A loss that is a sum, not a mean, gives 1/world_size of the gradient: scale it, or make it a mean. Throws ValueError
-/// for a weight that is negative or not finite, StateError when ranks' gradients are multiplied by different loss scales,
-/// and DistributedError when their parameters differ.
+/// for a weight that is negative or not finite, StateError when ranks' gradients are multiplied by different loss
+/// scales, and DistributedError when their parameters differ.
 EVERYO_API double average_gradients(std::span<const Tensor> parameters, ProcessGroup& group,
                                     const AverageOptions& options = {});
 
@@ -56,8 +56,8 @@ struct ExchangeTimes {
 };
 
 /// Averages a model's gradients over a group while backward runs. Gradients live in memory that the ranks share, in
-/// buckets, the last parameters first; a bucket is exchanged once all its gradients are there. All that average_gradients
-/// says holds: unused parameters, weights, bits.
+/// buckets, the last parameters first; a bucket is exchanged once all its gradients are there. All that
+/// average_gradients says holds: unused parameters, weights, bits.
 ///
 ///     DataParallel parallel(net, *group);
 ///     SGD optimizer(net.parameters(), {.lr = 0.1});
@@ -72,8 +72,8 @@ struct ExchangeTimes {
 /// refers to model and group, which must outlive it.
 class EVERYO_API DataParallel {
  public:
-  /// Throws DistributedError when the ranks' models differ in names, shapes or dtypes, or, without broadcast_weights, in
-  /// values: the message names the first parameter that does.
+  /// Throws DistributedError when the ranks' models differ in names, shapes or dtypes, or, without broadcast_weights,
+  /// in values: the message names the first parameter that does.
   DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;

@@ -7,6 +7,7 @@
 #include "everyo/communicator.h"
 #include "everyo/context.h"
 #include "everyo/data.h"
+#include "everyo/data_parallel.h"
 #include "everyo/dtype.h"
 #include "everyo/early_stopping.h"
 #include "everyo/error.h"
@@ -31,4 +32,5 @@
 #include "everyo/tensor.h"
 #include "everyo/train.h"
 #include "everyo/verify.h"
+#include "everyo/virtual_shards.h"
 #include "everyo/window.h"

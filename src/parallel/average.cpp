@@ -71,9 +71,9 @@ Block shard_indices(std::int64_t count, int rank, int world_size, bool drop_last
     throw ValueError(fmt::format("[shard_indices] rank is {}; rank must be from 0 to {}", rank, world_size - 1),
                      ErrorKind::distributed);
   if (count < world_size)
-    throw ValueError(fmt::format("[shard_indices] {} samples cannot be split over {} ranks; each needs one", count,
-                                 world_size),
-                     ErrorKind::distributed);
+    throw ValueError(
+        fmt::format("[shard_indices] {} samples cannot be split over {} ranks; each needs one", count, world_size),
+        ErrorKind::distributed);
   const std::int64_t each = count / world_size, rest = drop_last ? 0 : count % world_size;
   const std::int64_t first = rank * each + std::min<std::int64_t>(rank, rest);
   return {first, first + each + (rank < rest ? 1 : 0)};

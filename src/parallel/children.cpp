@@ -116,8 +116,8 @@ std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Tim
       if (child.reap(outcomes[r], silent)) {
         if (!outcomes[r].done) world.fail(rank, fmt::format("rank {}: {}", rank, outcomes[r].problem));
       } else if (child.look_whether_stopped()) {
-        world.fail(rank, fmt::format("rank {} (process {}) is stopped; let it go on, or end the run", rank,
-                                     child.process()));
+        world.fail(rank,
+                   fmt::format("rank {} (process {}) is stopped; let it go on, or end the run", rank, child.process()));
       }
     }
     const auto now = Clock::now();

@@ -54,6 +54,23 @@ void require_same_model(const NamedTensors& tensors, ProcessGroup& group) {
   });
 }
 
+}  // namespace
+
+void agree_on_model(ModuleBase& model, ProcessGroup& group, bool broadcast_weights) {
+  NamedTensors tensors = model.named_parameters();
+  for (auto& buffer : model.named_buffers()) tensors.push_back(std::move(buffer));
+  require_same_model(tensors, group);
+  for (const auto& [name, t] : tensors) {
+    if (!broadcast_weights) break;
+    group.broadcast(bytes_of(t), 0);
+    t.body()->storage->bump_version();
+  }
+  if (!broadcast_weights)
+    require_same("value", tensors, group, [](const std::string&, const Tensor& t) { return hash_of(bytes_of(t)); });
+}
+
+namespace {
+
 constexpr std::size_t alignment = 64;
 std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -72,21 +89,11 @@ struct DataParallel::Bucket {
 DataParallel::DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options)
     : model_(model), group_(group), options_(options) {
   if (options.bucket_bytes < 1) throw ValueError("[DataParallel] bucket_bytes is 0; it must be 1 or more");
-  NamedTensors tensors = model.named_parameters();
-  const std::size_t parameters = tensors.size();
-  for (auto& buffer : model.named_buffers()) tensors.push_back(std::move(buffer));
-  require_same_model(tensors, group);
-  for (const auto& [name, t] : tensors) {
-    if (!options.broadcast_weights) break;
-    group.broadcast(bytes_of(t), 0);
-    t.body()->storage->bump_version();
-  }
-  if (!options.broadcast_weights)
-    require_same("value", tensors, group, [](const std::string&, const Tensor& t) { return hash_of(bytes_of(t)); });
+  agree_on_model(model, group, options.broadcast_weights);
 
   // Backward comes to the last parameters first.
-  for (std::size_t i = 0; i < parameters; ++i)
-    if (tensors[i].second.requires_grad()) parameters_.push_back(tensors[i].second);
+  for (const Tensor& p : model.parameters())
+    if (p.requires_grad()) parameters_.push_back(p);
   bucket_of_.resize(parameters_.size());
   for (std::size_t i = parameters_.size(); i-- > 0;) {
     const Tensor& p = parameters_[i];
@@ -127,8 +134,8 @@ void DataParallel::begin() {
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
   own_weight_[0] = weight_;
   weights_ = std::make_shared<ProcessGroup::Weights>(static_cast<std::size_t>(group_.world_size()));
-  weights_work_ = group_.all_gather_async(std::as_bytes(std::span(own_weight_)),
-                                          std::as_writable_bytes(std::span(*weights_)));
+  weights_work_ =
+      group_.all_gather_async(std::as_bytes(std::span(own_weight_)), std::as_writable_bytes(std::span(*weights_)));
 }
 
 void DataParallel::ready(std::size_t parameter) {

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "everyo/nn.h"
 #include "everyo/parallel.h"
 #include "everyo/tensor.h"
 
@@ -20,6 +21,10 @@ GradientsElsewhere compare_gradients(std::span<const Tensor> parameters, Process
 void fill_absent(const Tensor& parameter);
 /// The slot's memory has been written: its gradient is there.
 void note_written(const Tensor& parameter, float scale);
+
+/// Throws DistributedError when the ranks' models differ. Rank 0's weights and buffers become all ranks', or must be
+/// theirs already.
+void agree_on_model(ModuleBase& model, ProcessGroup& group, bool broadcast_weights);
 
 /// Throws ValueError for a weight that is negative or not finite.
 void check_weight(std::string_view function, double weight);

@@ -121,8 +121,7 @@ TEST(Collectives, SendWhatTheDocumentSays) {
                      }),
                 to_root);
     }
-    EXPECT_THAT(sent(n, [](Transport& t) { barrier(t, {1, 0, Operation::barrier}); }),
-                ::testing::Each(Sent{n - 1, 0}));
+    EXPECT_THAT(sent(n, [](Transport& t) { barrier(t, {1, 0, Operation::barrier}); }), ::testing::Each(Sent{n - 1, 0}));
   }
 }
 

@@ -34,7 +34,8 @@ Sequential perceptron(std::uint64_t seed = 0) {
 
 std::vector<std::vector<double>> gradients_of(Sequential& net) {
   std::vector<std::vector<double>> all;
-  for (const Tensor& p : net.parameters()) all.push_back(p.grad().defined() ? p.grad().to_vector() : std::vector<double>());
+  for (const Tensor& p : net.parameters())
+    all.push_back(p.grad().defined() ? p.grad().to_vector() : std::vector<double>());
   return all;
 }
 std::vector<std::vector<double>> values_of(Sequential& net) {
@@ -94,8 +95,7 @@ TEST_P(DataParallelism, D1_D2_AveragesOverEvenAndUnevenShards) {
       loss_of(whole, x, y, 0, rows).backward();
       const Block own = shard_indices(rows, group.rank(), group.world_size(), false);
       loss_of(part, x, y, own.first, own.end).backward();
-      const double total =
-          average_gradients(part.parameters(), group, {.weight = static_cast<double>(own.size())});
+      const double total = average_gradients(part.parameters(), group, {.weight = static_cast<double>(own.size())});
       require(total == static_cast<double>(rows), "total weight");
       require_close(largest_difference(gradients_of(whole), gradients_of(part)), rounding, "gradient");
       require_equal_on_all(group, gradients_of(part));
@@ -123,7 +123,8 @@ TEST_P(DataParallelism, D19_ASumGivesOneOverTheWorldOfIt) {
     const int n = group.world_size();
     const Tensor w = Tensor::ones({1});
     w.set_requires_grad();
-    for (int sample = group.rank() + 1; sample <= 2 * n; sample += n) sum(power(w * static_cast<double>(sample), 2)).backward();
+    for (int sample = group.rank() + 1; sample <= 2 * n; sample += n)
+      sum(power(w * static_cast<double>(sample), 2)).backward();
     average_gradients({&w, 1}, group);
     double all = 0;
     for (int sample = 1; sample <= 2 * n; ++sample) all += 2.0 * sample * sample;
@@ -134,7 +135,8 @@ TEST_P(DataParallelism, D19_ASumGivesOneOverTheWorldOfIt) {
 
 TEST_P(DataParallelism, TrainsAsOneProcess) {
   on_all([](ProcessGroup& group) -> std::string {
-    Sequential whole = perceptron(), part = perceptron(static_cast<std::uint64_t>(group.rank()));  // D06: rank 0's count
+    Sequential whole = perceptron(),
+               part = perceptron(static_cast<std::uint64_t>(group.rank()));  // D06: rank 0's count
     DataParallel parallel(part, group, {.bucket_bytes = 256});
     require(largest_difference(values_of(whole), values_of(part)) == 0, "rank 0's weights");
     Adam one(whole.parameters(), {.lr = 1e-2}), other(part.parameters(), {.lr = 1e-2});
