@@ -103,7 +103,7 @@ class EVERYO_API ProcessGroup final : public Communicator {
   [[nodiscard]] Ref<Storage> shared_memory(std::size_t bytes);
 
   /// Ends the group on all ranks: calls that wait throw DistributedError with this reason.
-  void abort(std::string_view reason) noexcept;
+  void end(std::string_view reason) noexcept;
 
   struct Parts;
   explicit ProcessGroup(std::unique_ptr<Parts> parts) noexcept;

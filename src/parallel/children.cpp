@@ -44,7 +44,7 @@ Child::Child(const std::function<void(int)>& life) {
   if (process_ < 0) refuse("process");
   if (process_ == 0) {
     life(to.value);
-    _exit(127);
+    end_child(127);
   }
   fcntl(from.value, F_SETFL, O_NONBLOCK);
   pipe_ = std::exchange(from.value, -1);
@@ -133,9 +133,11 @@ std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Tim
   return outcomes;
 }
 
+void end_child(int status) noexcept { _exit(status); }
+
 void die_with_parent(int parent) noexcept {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);
+  if (getppid() != parent) end_child(1);
 }
 
 }  // namespace everyo::parallel

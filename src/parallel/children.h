@@ -44,6 +44,8 @@ class Child {
 /// world for the others, which then have two seconds to end by themselves.
 std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent);
 
+/// In a child: ends it, without what its parent would do at its own end.
+[[noreturn]] void end_child(int status) noexcept;
 /// In a child: it ends when its parent does.
 void die_with_parent(int parent) noexcept;
 

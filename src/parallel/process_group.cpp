@@ -106,7 +106,7 @@ bool Work::done() const noexcept {
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Parts> parts) noexcept : parts_(std::move(parts)) {}
 ProcessGroup::~ProcessGroup() {
-  if (!parts_->queue.idle()) abort(fmt::format("rank {} has left the group with exchanges under way", rank()));
+  if (!parts_->queue.idle()) end(fmt::format("rank {} has left the group with exchanges under way", rank()));
 }
 
 int ProcessGroup::rank() const noexcept { return parts_->transport ? parts_->transport->rank() : 0; }
@@ -114,7 +114,7 @@ int ProcessGroup::world_size() const noexcept { return parts_->transport ? parts
 std::string_view ProcessGroup::transport() const noexcept {
   return parts_->transport ? parts_->transport->name() : "one";
 }
-void ProcessGroup::abort(std::string_view reason) noexcept {
+void ProcessGroup::end(std::string_view reason) noexcept {
   if (parts_->transport) parts_->transport->fail(rank(), reason);
 }
 

@@ -45,7 +45,7 @@ void write_all(int pipe, std::string_view bytes) noexcept {
   }
   write_all(pipe, said);
   std::fflush(nullptr);
-  _exit(0);
+  parallel::end_child(0);
 }
 
 // A launched rank finds its group by this: descriptor:rank:timeout.
@@ -73,7 +73,7 @@ class Program {
     const char* const why = std::strerror(errno);
     for (const char* part : {"everyo launch: cannot run '", static_cast<const char*>(arguments_[0]), "': ", why, "\n"})
       write_all(STDERR_FILENO, part);
-    _exit(127);
+    parallel::end_child(127);
   }
 
  private:

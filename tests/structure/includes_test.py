@@ -28,6 +28,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("attributes", "onnx_graph", "op"), "autograd"),
     **dict.fromkeys(("window",), "ops"),
     **dict.fromkeys(("archive", "checkpoint", "model_file"), "io"),
+    **dict.fromkeys(("data_parallel", "virtual_shards"), "parallel"),
     **dict.fromkeys(("accumulation", "early_stopping"), "train"),
 }
 
