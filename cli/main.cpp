@@ -32,6 +32,7 @@ void open_standard_streams() {
 /// Throws for the first argument that nothing took, naming what was perhaps meant.
 void refuse_extras(const CLI::App& program, const CLI::App* chosen) {
   std::vector<std::string> left = program.remaining(true);
+  std::erase(left, "--");  // only says that no option follows
   if (left.empty() && chosen != nullptr) return;
   const std::string word = left.empty() ? "" : left.front();
   const CLI::App& where = chosen != nullptr ? *chosen : program;

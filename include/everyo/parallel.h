@@ -134,8 +134,9 @@ EVERYO_API std::vector<std::string> run_processes(int world_size,
                                                   const std::function<std::string(ProcessGroup&)>& worker,
                                                   const SpawnOptions& options = {});
 /// Runs a program on world_size ranks and waits for all of them: its exit status (128 and the signal of a process that
-/// was killed) of the rank to blame, 0 when all ended well. The program finds its group with init_process_group(). Not
-/// used: the options' timeout of the whole call. Throws ValueError as above, and without a program.
+/// was killed) of the rank to blame, 0 when all ended well. The program finds its group with init_process_group(). The
+/// timeout is that of a rank's waits alone. Throws ValueError as above, and without a program; FileError for one that
+/// cannot be run.
 EVERYO_API int launch(int world_size, const std::vector<std::string>& command, const SpawnOptions& options = {});
 
 /// The group of a program that `everyo launch` started; otherwise a group of one. Once a process. Throws ValueError

@@ -85,6 +85,8 @@ bool Child::reap(Outcome& outcome, bool silent) {
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (well && silent) {
     outcome.done = true;
+  } else if (silent && !said_.empty()) {
+    outcome.problem = outcome.said = said_.substr(1);
   } else if (well && !said_.empty()) {
     outcome.done = said_[0] == said_result;
     (outcome.done ? outcome.result : outcome.problem) = said_.substr(1);

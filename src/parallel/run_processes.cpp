@@ -67,12 +67,13 @@ class Program {
     for (std::string& variable : variables_) environment_.push_back(variable.data());
     environment_.push_back(nullptr);
   }
-  [[noreturn]] void become(int descriptor) noexcept {
+  // The reason why it cannot be run goes into the pipe.
+  [[noreturn]] void become(int descriptor, int pipe) noexcept {
     fcntl(descriptor, F_SETFD, 0);  // it stays open
     execvpe(arguments_[0], arguments_.data(), environment_.data());
-    const char* const why = std::strerror(errno);
-    for (const char* part : {"everyo launch: cannot run '", static_cast<const char*>(arguments_[0]), "': ", why, "\n"})
-      write_all(STDERR_FILENO, part);
+    const char why[] = {parallel::said_problem, '\0'};
+    write_all(pipe, why);
+    write_all(pipe, std::strerror(errno));
     parallel::end_child(127);
   }
 
@@ -110,12 +111,15 @@ int launch(int world_size, const std::vector<std::string>& command, const SpawnO
   const int descriptor = world->file()->descriptor();
   for (int rank = 0; rank < world_size; ++rank) {
     Program program(command, descriptor, rank, threads, options.timeout);
-    children.emplace_back([&](int) {
+    children.emplace_back([&](int pipe) {
       parallel::die_with_parent(parent);
-      program.become(descriptor);
+      program.become(descriptor, pipe);
     });
   }
   const std::vector<parallel::Outcome> outcomes = parallel::watch(children, *world, Timeout::max(), true);
+  for (const parallel::Outcome& outcome : outcomes)
+    if (!outcome.said.empty())
+      throw FileError(fmt::format("[launch] cannot run '{}': {}", command[0], outcome.said), ErrorKind::file_not_found);
   const int blamed = world->failed_rank();
   if (blamed >= 0 && outcomes[static_cast<std::size_t>(blamed)].status != 0)
     return outcomes[static_cast<std::size_t>(blamed)].status;

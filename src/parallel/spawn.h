@@ -14,6 +14,7 @@ struct Outcome {
   int status = 0;         ///< of its process: the exit status, or 128 and a signal
   std::string result{};   ///< what it returned
   std::string problem{};  ///< "ValueError: …"
+  std::string said{};     ///< of a program: why it could not be run
 };
 
 /// First letter of what a process says of itself.

@@ -194,8 +194,8 @@ std::vector<std::byte> pack(const BufferUpdates& updates, const StateDict& buffe
     all.insert(all.end(), from, from + bytes);
   };
   for (const BufferUpdates::Update& update : updates.updates()) {
-    const auto at = std::ranges::find_if(
-        buffers, [&](const auto& entry) { return entry.second.body() == update.buffer.body(); });
+    const auto at =
+        std::ranges::find_if(buffers, [&](const auto& entry) { return entry.second.body() == update.buffer.body(); });
     const auto place = static_cast<std::uint64_t>(at - buffers.begin());
     put(&place, sizeof place);
     put(&update.momentum, sizeof update.momentum);

@@ -80,7 +80,8 @@ TEST_P(SameBits, OnAnyNumberOfThreadsAndRanks) {
   const auto worker = [&](ProcessGroup& group) { return train(group, c); };
   for (const int ranks : {2, 3, 4}) {
     if (ranks > c.shards) continue;
-    EXPECT_THAT(run_processes(ranks, worker, {.timeout = Timeout(60)}), ::testing::Each(right)) << ranks << " processes";
+    EXPECT_THAT(run_processes(ranks, worker, {.timeout = Timeout(60)}), ::testing::Each(right))
+        << ranks << " processes";
     EXPECT_THAT(run_threads(ranks, worker, {.timeout = Timeout(60)}), ::testing::Each(right)) << ranks << " threads";
     EXPECT_THAT(run_processes(ranks, worker, {.timeout = Timeout(60), .threads = 2}), ::testing::Each(right))
         << ranks << " processes of 2 threads";
