@@ -25,23 +25,21 @@ constexpr std::size_t most_rows = has_avx512 ? 8 : 6;
 constexpr std::int64_t row_unit = 24;            // a multiple of most_rows on every target
 constexpr std::int64_t block_work = 512 * 1024;  // products a thread gets at least: half a dozen wake-ups' time
 
-// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n]. T: what a sum is rounded to; Out: of C,
-// T or float.
-template <class T, class Out>
+// One tile's view of the operands: a[m * row + k * column], b[k * b_row + n].
 struct Tile {
   const float* a;
   std::int64_t a_row, a_column;
   const float* b;
   std::int64_t b_row, k;
-  Out* c;
+  float* c;
   std::int64_t c_row;
   std::size_t columns;  // of this tile
-  const T* bias;
+  const float* bias;
   bool relu, accumulate;
 };
 
-template <std::size_t rows, std::size_t vectors, class T, class Out>
-HWY_NOINLINE void run_tile(const Tile<T, Out>& t) {
+template <std::size_t rows, std::size_t vectors>
+HWY_NOINLINE void run_tile(const Tile& t) {
   const Lanes d;
   using V = hn::Vec<Lanes>;
   const std::size_t last = t.columns - (vectors - 1) * width;  // columns of the last vector
@@ -74,17 +72,14 @@ HWY_NOINLINE void run_tile(const Tile<T, Out>& t) {
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < vectors; ++v) {
       const std::size_t count = v + 1 == vectors ? last : width;
-      Out* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
-      if constexpr (std::is_same_v<T, Out>)
-        store_product<T>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
-      else
-        store_first<Out>(round_to<T>(sum[m][v]), to, count);
+      float* to = t.c + static_cast<std::int64_t>(m) * t.c_row + v * width;
+      store_product<float>(sum[m][v], to, count, t.accumulate, t.bias ? t.bias + v * width : nullptr, t.relu);
     }
   }
 }
 
-template <std::size_t vectors, class T, class Out>
-HWY_INLINE void run_rows(const Tile<T, Out>& tile, std::int64_t rows) {
+template <std::size_t vectors>
+HWY_INLINE void run_rows(const Tile& tile, std::int64_t rows) {
   static_assert(most_rows == 6 || most_rows == 8);
   switch (rows) {
     case 1: return run_tile<1, vectors>(tile);
@@ -107,25 +102,24 @@ void pad_right(const MatmulProblem& p, const T* b, std::int64_t row, float* padd
     copy_rows(b, p.n, p.k, p.n, padded, row, row);
 }
 
-template <class T, class Out>
-void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, Out* c,
-                   const MatmulEpilogue<T>& epilogue) {
+void multiply_from(const MatmulProblem& p, const float* a, const float* b, std::int64_t b_row, float* c,
+                   const MatmulEpilogue<float>& epilogue) {
   constexpr auto lanes_per_vector = static_cast<std::int64_t>(width);
   // B stays in the caches while all rows of A pass; blocks of rows may go to several threads.
   const std::int64_t block = (block_work / (p.n * p.k) / row_unit + 1) * row_unit;
   parallel_for(p.m, block, [&](std::int64_t first, std::int64_t end) {
-    Tile<T, Out> tile{.a = a,
-                      .a_row = p.transpose_a ? 1 : p.k,
-                      .a_column = p.transpose_a ? p.m : 1,
-                      .b = b,
-                      .b_row = b_row,
-                      .k = p.k,
-                      .c = c,
-                      .c_row = p.n,
-                      .columns = 0,
-                      .bias = nullptr,
-                      .relu = epilogue.relu,
-                      .accumulate = p.accumulate};
+    Tile tile{.a = a,
+              .a_row = p.transpose_a ? 1 : p.k,
+              .a_column = p.transpose_a ? p.m : 1,
+              .b = b,
+              .b_row = b_row,
+              .k = p.k,
+              .c = c,
+              .c_row = p.n,
+              .columns = 0,
+              .bias = nullptr,
+              .relu = epilogue.relu,
+              .accumulate = p.accumulate};
     for (std::int64_t n = 0; n < p.n; n += 2 * lanes_per_vector) {
       tile.columns = static_cast<std::size_t>(std::min(p.n - n, 2 * lanes_per_vector));
       tile.b = b + n;
@@ -154,11 +148,27 @@ void multiply(const MatmulProblem& p, const T* a, const T* b, Out* c, const Matm
     pad_right(p, b, row, padded.data());
     multiply_from(p, a, padded.data(), row, c, epilogue);
   } else {
-    const Scratch<float> wide(p.k * row + p.m * p.k);
-    float* const wide_a = wide.data() + p.k * row;
+    // The sums are rounded behind the product: a tile of its own for each type costs the compiler minutes.
+    const std::int64_t elements = p.m * p.n;
+    const Scratch<float> wide(p.k * row + p.m * p.k + elements);
+    float *const wide_a = wide.data() + p.k * row, *const sums = wide_a + p.m * p.k;
     pad_right(p, b, row, wide.data());
     copy_elements(a, wide_a, static_cast<std::size_t>(p.m * p.k));
-    multiply_from(p, wide_a, wide.data(), row, c, epilogue);
+    MatmulProblem plain = p;
+    plain.accumulate = false;
+    multiply_from(plain, wide_a, wide.data(), row, sums, {});
+    const std::int64_t line = epilogue.bias ? p.n : elements;
+    for (std::int64_t i = 0; i < elements; i += line) {
+      for (std::int64_t n = 0; n < line; n += lanes_per_vector) {
+        const auto count = static_cast<std::size_t>(std::min(line - n, lanes_per_vector));
+        const auto sum = load_first(sums + i + n, count);
+        if constexpr (std::is_same_v<T, Out>)
+          store_product<T>(sum, c + i + n, count, p.accumulate, epilogue.bias ? epilogue.bias + n : nullptr,
+                           epilogue.relu);
+        else
+          store_first<Out>(round_to<T>(sum), c + i + n, count);
+      }
+    }
   }
 }
 void multiply_float(const MatmulProblem& p, const float* a, const float* b, float* c, const MatmulEpilogue<float>& e) {
