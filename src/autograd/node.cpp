@@ -257,6 +257,7 @@ const Tensor& unpack(Node& node, Saved& saved) {
       const Tensor source(Ref<Body>::share(leaf));
       const Tensor* list[] = {&source};
       const Inputs inputs(list, 1);
+      const Scoped<&Context::category> not_kept(MemoryCategory::workspace);
       saved.tensor = Tensor::empty(maker.op->infer(inputs, maker.attrs())[0]);
       maker.op->forward(Call{inputs, {&saved.tensor, 1}}, maker.attrs());
       break;  // dropped with the node's other saved values

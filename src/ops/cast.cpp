@@ -21,7 +21,7 @@ void share_cast(const Tensor& x, DType to, const Tensor& y) {
     return;
   }
   kernels::convert(x.dtype(), x.bytes(), to, y.bytes(), x.size());
-  y.body()->storage->retag(MemoryCategory::parameter);
+  y.body()->storage->retag(MemoryCategory::parameter);  // made again for backward, too
   cache.keep(x, to, y.body()->storage);
 }
 
@@ -68,7 +68,9 @@ Tensor as_low(const Tensor& x, const Tensor& with) {
   if (!x.defined() || x.dtype() == to) return x;
   if (!is_floating(x.dtype()) && !(with.defined() && is_floating(with.dtype()))) return x;
   const Leaf* leaf = x.body()->leaf.get();
-  return apply<cast_record>({x.dtype(), to, leaf != nullptr && leaf->parameter}, x);
+  const bool shared = leaf != nullptr && leaf->parameter;
+  const Scoped<&Context::category> category(shared ? MemoryCategory::parameter : context().category);
+  return apply<cast_record>({x.dtype(), to, shared}, x);
 }
 
 }  // namespace everyo::inline v1

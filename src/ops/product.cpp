@@ -51,6 +51,7 @@ void give_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulP
 void give_weight_product(Backward& b, std::size_t i, const Spec& spec, kernels::MatmulProblem problem,
                          const Tensor& left, const Tensor& right) {
   if (!is_half(spec.dtype) || b.target(i)) return give_product(b, i, spec, problem, left, right);
+  const Scoped<&Context::category> category(MemoryCategory::gradient);  // the cast passes it on as it is
   Tensor gradient = Tensor::empty({float32, spec.shape});
   on_floating(spec.dtype, [&]<class T>() {
     if constexpr (sizeof(T) == 2)
