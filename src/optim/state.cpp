@@ -95,6 +95,13 @@ void Optimizer::load(const StateTree& state) {
                            name_of(*dtype)));
       dtype = value.dtype();
     }
+    // Moments are kept and computed together, in one dtype.
+    if (names.size() > 1 && slots[i].values[0].defined() != slots[i].values[1].defined())
+      refuse(fmt::format("parameter {} has {} without {}", i, names[slots[i].values[0].defined() ? 0 : 1],
+                         names[slots[i].values[0].defined() ? 1 : 0]));
+    for (std::size_t k = 2; k < names.size(); ++k)
+      if (slots[i].values[k].defined() && !slots[i].values[0].defined())
+        refuse(fmt::format("parameter {} has {} without {}", i, names[k], names[0]));
     const DType own_dtype = parameters_[i].dtype();
     const bool keeps_master = is_half(own_dtype) && has_masters(group_of(i)), saved_master = entry.contains(master_key);
     if (saved_master && !keeps_master)

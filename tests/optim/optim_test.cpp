@@ -407,6 +407,22 @@ TEST(Optimizer, AStateThatDoesNotFitChangesNothing) {
         s["parameters"]["0"]["mean"] = array;
       },
       "is a shard");
+  // Kernels take both for of one dtype, so one alone is not filled up beside another.
+  const auto without = [](eo::StateTree& s, const std::string& left_out) {
+    eo::StateTree kept;
+    for (const auto& [key, entry] : s["parameters"]["0"].entries())
+      if (key != left_out) kept[key] = entry;
+    s["parameters"]["0"] = kept;
+  };
+  refused([&](eo::StateTree& s) { without(s, "mean"); }, "has square without mean");
+  refused([&](eo::StateTree& s) { without(s, "square"); }, "has mean without square");
+  refused(
+      [&](eo::StateTree& s) {
+        s["parameters"]["0"]["largest"] = s["parameters"]["0"]["mean"];
+        without(s, "mean");
+        without(s, "square");
+      },
+      "has largest without mean");
   opt.load(good);
 }
 
