@@ -97,12 +97,12 @@ class EVERYO_API GradScaler : public Stateful {
   /// whether all are finite, on all ranks. Throws StateError when they are unscaled or stepped already.
   bool unscale(const Optimizer& optimizer);
   /// Unscales what is not, then steps unless a gradient is infinite or NaN on any rank; whether it did. Throws
-  /// StateError for a second step before update().
+  /// StateError for a second step before update(). One that the optimizer throws from was not made, and may be again.
   bool step(Optimizer& optimizer);
-  /// The two for an optimizer of another kind: its parameters, what tells it from others, and its name. begin_step says
-  /// whether it shall step now.
+  /// The two for an optimizer of another kind: its parameters, what tells it from others, its name, and its step.
   bool unscale(std::span<const Tensor> parameters, const void* optimizer, std::string_view name);
-  bool begin_step(std::span<const Tensor> parameters, const void* optimizer, std::string_view name);
+  bool step(std::span<const Tensor> parameters, const void* optimizer, std::string_view name,
+            const std::function<void()>& make_step);
   /// Adapts the scale to what step() or unscale() found, and makes all optimizers ready. Throws StateError after
   /// most_skips skipped steps in a row; it names the first parameter that overflowed.
   void update();
@@ -119,7 +119,7 @@ class EVERYO_API GradScaler : public Stateful {
 
   /// Scale and counts.
   [[nodiscard]] StateTree state() const override;
-  /// Throws StateError for a state without them, or with a scale below 1.
+  /// Throws StateError for a state without them, or with one out of range; nothing is changed then.
   void load(const StateTree& state) override;
 
  private:

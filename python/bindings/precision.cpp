@@ -29,7 +29,7 @@ struct AutocastMode {
 std::vector<Tensor> slots_in(const Parameters& parameters) {
   std::vector<Tensor> list;
   for (const PyTensor* p : parameters)
-    if (p->value.body()->leaf) list.push_back(p->value);  // a frozen one never had a gradient
+    if (p->value.requires_grad() && p->value.body()->leaf) list.push_back(p->value);  // a frozen one is not stepped
   return list;
 }
 
@@ -44,9 +44,10 @@ const void* identity(nb::handle optimizer) { return optimizer.ptr(); }
 std::int64_t count_in(const nb::dict& state, const char* name) {
   if (!state.contains(name)) return 0;
   const nb::object value = state[name];
-  if (!PyLong_Check(value.ptr()))
-    throw FileError(std::string("[GradScaler] the state's ") + name + " is no whole number");
-  return nb::cast<std::int64_t>(value);
+  std::int64_t count = 0;
+  if (!PyLong_Check(value.ptr()) || !nb::try_cast(value, count))
+    throw FileError(std::string("[GradScaler] the state's ") + name + " is no whole number, or too large for a count");
+  return count;
 }
 
 }  // namespace
@@ -120,13 +121,15 @@ void bind_precision(nb::module_& m) {
           nb::sig("def unscale(self, parameters: list[Tensor], optimizer: object, name: str) -> bool"),
           "Divides the gradients; are all finite?")
       .def(
-          "begin_step",
-          [](GradScaler& s, const Parameters& parameters, nb::handle optimizer, const std::string& name) {
-            return s.begin_step(slots_in(parameters), identity(optimizer), name);
+          "step",
+          [](GradScaler& s, const Parameters& parameters, nb::handle optimizer, const std::string& name,
+             const nb::callable& make_step) {
+            return s.step(slots_in(parameters), identity(optimizer), name, [&make_step] { make_step(); });
           },
-          "parameters"_a, "optimizer"_a, "name"_a,
-          nb::sig("def begin_step(self, parameters: list[Tensor], optimizer: object, name: str) -> bool"),
-          "Shall the optimizer step now?")
+          "parameters"_a, "optimizer"_a, "name"_a, "make_step"_a,
+          nb::sig("def step(self, parameters: list[Tensor], optimizer: object, name: str, "
+                  "make_step: typing.Callable[[], object]) -> bool"),
+          "Calls make_step, unless gradients overflowed; whether it did.")
       .def(
           "update", [](GradScaler& s, std::optional<double> scale) { scale ? s.update(*scale) : s.update(); },
           "new_scale"_a = nb::none(), "Adapts the scale, or sets it.")

@@ -116,7 +116,8 @@ bool GradScaler::unscale(std::span<const Tensor> parameters, const void* optimiz
   return progress.finite;
 }
 
-bool GradScaler::begin_step(std::span<const Tensor> parameters, const void* optimizer, std::string_view name) {
+bool GradScaler::step(std::span<const Tensor> parameters, const void* optimizer, std::string_view name,
+                      const std::function<void()>& make_step) {
   Progress& progress = progress_[optimizer];
   if (progress.stage == Stage::stepped)
     throw StateError(
@@ -125,9 +126,11 @@ bool GradScaler::begin_step(std::span<const Tensor> parameters, const void* opti
                     name));
   if (progress.stage == Stage::ready || std::ranges::any_of(parameters, is_scaled))
     unscale(parameters, optimizer, name);
-  ++(progress.finite ? applied_ : skipped_);
-  progress.stage = Stage::stepped;
-  return progress.finite;
+  const bool finite = progress.finite;
+  if (finite) make_step();  // if it throws, all is as before but for gradients that are unscaled now
+  ++(finite ? applied_ : skipped_);
+  progress_[optimizer].stage = Stage::stepped;
+  return finite;
 }
 
 bool GradScaler::unscale(const Optimizer& optimizer) {
@@ -135,15 +138,7 @@ bool GradScaler::unscale(const Optimizer& optimizer) {
 }
 
 bool GradScaler::step(Optimizer& optimizer) {
-  if (!begin_step(optimizer.parameters(), &optimizer, optimizer.name())) return false;
-  try {
-    optimizer.step();
-  } catch (...) {  // it is as before begin_step, but for gradients that are unscaled now
-    --applied_;
-    progress_[&optimizer].stage = Stage::unscaled;
-    throw;
-  }
-  return true;
+  return step(optimizer.parameters(), &optimizer, optimizer.name(), [&optimizer] { optimizer.step(); });
 }
 
 void GradScaler::update() {
@@ -192,13 +187,17 @@ StateTree GradScaler::state() const {
 }
 
 void GradScaler::load(const StateTree& state) {
+  constexpr std::int64_t most_steps = std::int64_t{1} << 53;  // more than anyone makes, and far from overflow
   const auto count = [&](const char* name) {
     const auto value = state.get<std::int64_t>(name);
-    if (value < 0) throw StateError(fmt::format("[GradScaler] the state's {} is {}; it counts from 0", name, value));
+    if (value < 0 || value > most_steps)
+      throw StateError(fmt::format("[GradScaler] the state's {} is {}; it is a count of steps, from 0 to {}", name,
+                                   value, most_steps));
     return value;
   };
   const double scale = state.get<double>("scale");
-  if (!is_scale(scale)) throw StateError(fmt::format("[GradScaler] the state's scale is {}; it is 1 or more", scale));
+  if (!is_scale(scale))
+    throw StateError(fmt::format("[GradScaler] the state's scale is {}; it is 1 or more, and at most 2^126", scale));
   const std::int64_t good = count("good_steps"), applied = count("applied_steps"), skipped = count("skipped_steps"),
                      in_a_row = count("skips_in_a_row");
   scale_ = scale;

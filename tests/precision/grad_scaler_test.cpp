@@ -141,6 +141,12 @@ TEST(GradScaler, RefusesOptionsAndStatesOutOfRange) {
   state["scale"] = 0.0;
   EXPECT_THROW(scaler.load(state), StateError);
   EXPECT_THROW(scaler.load({}), StateError);
+  for (const char* count : {"good_steps", "applied_steps", "skipped_steps", "skips_in_a_row"})
+    for (const std::int64_t wrong : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
+      StateTree counts = GradScaler().state();
+      counts[count] = wrong;
+      EXPECT_THAT(message_of<StateError>([&] { scaler.load(counts); }), HasSubstr(count));
+    }
   EXPECT_EQ(scaler.scale(), 65536);
 }
 

@@ -267,6 +267,38 @@ def test_an_optimizer_of_ones_own_is_scaled_too():
     assert scaler.step(optimizer) and w.tolist() == [0.75, 0.75]
 
 
+def test_a_step_that_an_optimizer_raised_from_is_made_again():
+    class Reluctant(eo.optim.Optimizer):
+        willing = False
+
+        def step(self):
+            if not self.willing:
+                raise KeyError("not yet")
+            self.step_count += 1
+
+    w, _, loss = line(0.25)
+    optimizer = Reluctant([w], lr=1.0)
+    scaler = eo.GradScaler()
+    scaler.backward(loss())
+    with pytest.raises(KeyError, match="not yet"):
+        scaler.step(optimizer)
+    assert scaler.applied_steps == 0
+    optimizer.willing = True
+    assert scaler.step(optimizer) and (scaler.applied_steps, optimizer.step_count) == (1, 1)
+    np.testing.assert_array_equal(w.grad, [0.25, 0.25])  # unscaled once
+
+
+def test_what_overflowed_and_was_frozen_since_stops_no_step():
+    w, optimizer, loss = line(1.0)
+    frozen = eo.tensor([1.0], requires_grad=True)
+    optimizer.parameters.append(frozen)
+    (frozen * float("inf")).sum().backward()
+    frozen.requires_grad = False
+    scaler = eo.GradScaler()
+    scaler.backward(loss())
+    assert scaler.step(optimizer) and w.tolist() == [0.5, 0.5] and frozen.tolist() == [1.0]
+
+
 def test_state_goes_round_and_wrong_ones_are_refused():
     _, optimizer, loss = line(1.0)
     scaler = eo.GradScaler(16, growth_interval=3)
@@ -282,7 +314,7 @@ def test_state_goes_round_and_wrong_ones_are_refused():
     assert again.state_dict() == state
     again.load_state_dict({"scale": 2.0, "good_steps": 1, "skipped_steps": 3, "applied_steps": 4})  # the earlier library's
     assert again.skipped_steps == 3
-    for wrong in ({}, {"scale": 0.0}, {"scale": "a"}, {"scale": 2.0, "good_steps": -1}, {"scale": 2.0, "good_steps": "a"}):
+    for wrong in ({}, {"scale": 0.0}, {"scale": "a"}, {"scale": 2.0, "good_steps": -1}, {"scale": 2.0, "good_steps": "a"}, {"scale": 2.0, "good_steps": 2**70}):
         with pytest.raises(eo.EveryOError):
             again.load_state_dict(wrong)
     assert again.get_scale() == 2

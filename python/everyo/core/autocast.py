@@ -143,10 +143,7 @@ class GradScaler:
 
     def step(self, optimizer: Any) -> bool:
         """Unscales what is not, and steps unless a gradient is infinite or NaN; whether it did."""
-        applied = self._scaler.begin_step(_parameters(optimizer), optimizer, type(optimizer).__name__)
-        if applied:
-            optimizer.step()
-        return applied
+        return self._scaler.step(_parameters(optimizer), optimizer, type(optimizer).__name__, optimizer.step)
 
     def update(self, new_scale: Optional[float] = None) -> None:
         """Adapts the scale to what the steps found, or sets it."""
