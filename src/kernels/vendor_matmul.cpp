@@ -146,12 +146,19 @@ class Cache {
   std::unordered_map<Key, Product, HashOfKey> products_;
 };
 
+// One for all that with_product is called with, which a thread-local of the template would not be.
+Cache& cache_of_thread() {
+  static thread_local std::unique_ptr<Cache> cache;  // a pointer: room for thread-locals is small
+  if (!cache) cache = std::make_unique<Cache>();
+  return *cache;
+}
+
 // f(the product, its engine), made for one thread, with oneDNN's errors as ours.
 template <class F>
 auto with_product(const Key& key, F&& f) {
-  static thread_local Cache cache;
   const OpenMPThreads one(1);  // a primitive keeps the count it was made under
   try {
+    Cache& cache = cache_of_thread();
     return f(cache.product(key), cache.engine());
   } catch (const dnnl::error& error) {
     const MatmulProblem& p = key.problem;
