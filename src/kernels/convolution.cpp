@@ -5,6 +5,7 @@
 
 #include "kernels/binary.h"
 #include "kernels/convert.h"
+#include "kernels/gradients.h"
 #include "kernels/matmul.h"
 #include "kernels/parallel.h"
 #include "kernels/plain_convolution.h"
@@ -50,7 +51,19 @@ struct Call {
   [[nodiscard]] DType dtype() const { return vendor.problem.dtype; }
 };
 
-Call make_call(ConvolutionPass pass, const ConvolutionProblem& p, std::int64_t bytes, bool bias = false) {
+// Whether oneDNN's products of halves keep places apart. They take pairs of what is summed over, and where that is odd
+// the last one's partner is the next place's first, times zero: nothing, unless it is infinite or NaN.
+bool keeps_places_apart(ConvolutionPass pass, const ConvolutionProblem& p, const void* read) {
+  const bool data = pass == ConvolutionPass::data;
+  const std::int64_t summed = pass == ConvolutionPass::weight ? p.width.output
+                              : data                          ? p.outputs / p.groups
+                                                              : p.channels / p.groups;
+  return summed % 2 == 0 || all_finite(p.dtype, read, p.images * (data ? p.result_size() : p.image_size()));
+}
+
+// `read`: x, or in the data's pass dy.
+Call make_call(ConvolutionPass pass, const ConvolutionProblem& p, const void* read, std::int64_t bytes,
+               bool bias = false) {
   const auto with = [&](DType dtype) {
     Call call{cut(p, dtype, bytes), {pass, p, bias}};
     call.vendor.problem.images = call.chunks.images;
@@ -61,7 +74,7 @@ Call make_call(ConvolutionPass pass, const ConvolutionProblem& p, std::int64_t b
   const bool worth = pass != ConvolutionPass::weight || !suits_small_convolution(p);
   if (p.dtype != float32 && worth) {
     const Call call = with(p.dtype);
-    if (multiplies_halves(call.vendor)) return call;
+    if (multiplies_halves(call.vendor) && keeps_places_apart(pass, p, read)) return call;
   }
   return with(float32);
 }
@@ -190,7 +203,7 @@ void convolution(const ConvolutionProblem& p, const void* x, const void* weight,
     const Operand wide_weight(p.dtype, weight, float32, p.weight_size());
     return run_small(p, x, wide_weight.floats(), bias ? wide_bias.floats() : nullptr, relu, y);
   }
-  const Call call = make_call(ConvolutionPass::forward, p, chunk_bytes, bias != nullptr);
+  const Call call = make_call(ConvolutionPass::forward, p, x, chunk_bytes, bias != nullptr);
   const PackedWeight packed(call, p.dtype, weight);
   for_each_chunk(p, call.chunks, [&](std::int64_t first, std::int64_t images) {
     const std::int64_t n = images * p.result_size();
@@ -216,7 +229,7 @@ void convolution_data_gradient(const ConvolutionProblem& p, const void* weight, 
     flip_weight(p, wide.floats(), flipped.data());
     return run_small(*turned, dy, flipped.data(), nullptr, false, grad_x);
   }
-  const Call call = make_call(ConvolutionPass::data, p, chunk_bytes);
+  const Call call = make_call(ConvolutionPass::data, p, dy, chunk_bytes);
   const PackedWeight packed(call, p.dtype, weight);
   for_each_chunk(p, call.chunks, [&](std::int64_t first, std::int64_t images) {
     const Operand in(p.dtype, at(p, dy, first * p.result_size()), call.dtype(), images * p.result_size());
@@ -238,7 +251,7 @@ void convolution_weight_gradient(const ConvolutionProblem& p, const void* x, con
 
   // Each chunk writes a whole gradient, so a large weight asks for larger chunks.
   const auto weight_bytes = static_cast<std::int64_t>(sizeof(float)) * p.weight_size();
-  const Call call = make_call(ConvolutionPass::weight, p, std::max(chunk_bytes, 2 * weight_bytes));
+  const Call call = make_call(ConvolutionPass::weight, p, x, std::max(chunk_bytes, 2 * weight_bytes));
   const Chunks& chunks = call.chunks;
   const std::int64_t size = packed_weight_bytes(call.vendor) / static_cast<std::int64_t>(sizeof(float));
   // Chunks add up in order within a partial sum, then the partial sums do.
