@@ -169,8 +169,8 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;  ///< on the weight itself
   bool amsgrad = false;
-  DType state_dtype = float32;
-  bool master_weights = true;
+  DType state_dtype = float32;  ///< as AdamOptions'
+  bool master_weights = true;   ///< of half parameters, in float32
 };
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): w *= 1 - lr weight_decay before the update.
 class EVERYO_API AdamW final : public Adam {

@@ -60,7 +60,7 @@ EVERYO_API std::vector<PrecisionRow> precision_report(const std::function<void()
 EVERYO_API std::string to_string(std::span<const PrecisionRow> rows);
 
 struct GradScalerOptions {
-  double init_scale = 65536;            ///< >= 1
+  double init_scale = 65536;            ///< in [1, 2^126]
   double growth_factor = 2;             ///< > 1
   double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< clean steps in a row before the scale grows, >= 1
@@ -89,6 +89,7 @@ class EVERYO_API GradScaler : public Stateful {
   /// 1 when disabled.
   [[nodiscard]] double scale() const noexcept { return options_.enabled ? scale_ : 1; }
   /// loss times the scale, in float32 at the least; when disabled, loss itself. Its backward gives scaled gradients.
+  /// Throws StateError for a loss that is the result of scale() already.
   [[nodiscard]] Tensor scale(const Tensor& loss) const;
   /// scale(loss).backward().
   void backward(const Tensor& loss) const { scale(loss).backward(); }
@@ -106,7 +107,7 @@ class EVERYO_API GradScaler : public Stateful {
   /// Adapts the scale to what step() or unscale() found, and makes all optimizers ready. Throws StateError after
   /// most_skips skipped steps in a row; it names the first parameter that overflowed.
   void update();
-  /// The same with a scale given, >= 1 and finite, else ValueError.
+  /// Sets the scale, in [1, 2^126] or ValueError, and makes all optimizers ready; what they found is forgotten.
   void update(double scale);
 
   [[nodiscard]] std::int64_t applied_steps() const noexcept { return applied_; }

@@ -19,7 +19,7 @@ Tensor as_floating(const Tensor& x);
 /// x in the autocast dtype, unless neither x nor what it is multiplied with is floating: for the operands of ops whose
 /// policy is low, when autocast is on.
 Tensor as_low(const Tensor& x, const Tensor& with);
-/// The same, and in float32 when autocast is on: for the ops whose policy is keep32.
+/// x in float32 when its dtype is not floating, or a half and autocast is on: for the ops whose policy is keep32.
 Tensor as_float32_under_autocast(const Tensor& x);
 
 /// Throws DTypeError unless x has a floating dtype.

@@ -18,7 +18,8 @@ const OpCall* call_of(std::string_view op);
 /// The dtype that an op's record gave in its call, autocast as it is; nullopt when the call does not reach the record.
 std::optional<DType> result_dtype(const OpCall& call, DType first, DType second);
 
-/// The dtype that DESIGN's rule gives a call with operands of one dtype. `autocast`: what it is on in, if it is on.
+/// The dtype that the rule of docs/precision.md gives a call with operands of one dtype. `autocast`: what it is on in,
+/// if it is on.
 DType ruled_dtype(CastPolicy policy, const OpCall& call, DType operands, std::optional<DType> autocast);
 
 }  // namespace everyo::verify_room

@@ -7,7 +7,7 @@
 #include "everyo/precision.h"
 #include "verify/op_calls.h"
 
-// P4: DESIGN's table of autocast, op by op. A `low` op is a matrix product or a convolution, nothing else.
+// P4: the table of docs/precision.md, op by op. A `low` op is a matrix product or a convolution, nothing else.
 namespace everyo {
 namespace {
 
