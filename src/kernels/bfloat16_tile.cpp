@@ -1,18 +1,11 @@
 #include "kernels/bfloat16_tile.h"
 
 #if defined(__x86_64__)
-#ifndef __clang__
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of _mm512_undefined_epi32(), which is so on purpose
-#endif
-#include <immintrin.h>
-#ifndef __clang__
-#pragma GCC diagnostic pop
-#endif
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "kernels/bfloat16_vector.h"
 
 // With the compiler's intrinsics, since Highway's targets end below BF16. A function for other instructions than its
 // file's lies in the anonymous namespace: declared elsewhere without them, it would be another one for g++.
@@ -47,7 +40,7 @@ namespace {
     order[2 * i + 1] = static_cast<Half>(pair_columns + i);
   }
   const __m512i both = _mm512_load_si512(order);
-  const auto mask = static_cast<__mmask16>(columns >= pair_lanes ? 0xffffu : (1u << columns) - 1);
+  const __mmask16 mask = first_lanes(columns);
   for (std::int64_t k = 0; k < depth; k += 2, from += 2 * row, to += pair_lanes) {
     const __m256i first = _mm256_maskz_loadu_epi16(mask, from);
     const __m256i second = k + 1 < depth ? _mm256_maskz_loadu_epi16(mask, from + row) : _mm256_setzero_si256();
@@ -147,17 +140,8 @@ void run_rows(const PairTile& tile, std::int64_t rows) {
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 widened(__m256i halves) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
-// In the upper half of a lane, to nearest, ties to even; NaN quieted. Not VCVTNEPS2BF16, for which subnormal numbers
-// are zeros.
-[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(__m512 v) {
-  const __m512i bits = _mm512_castps_si512(v);
-  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000)),
-                  nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  const __m512i up = _mm512_mask_blend_epi32(odd, _mm512_set1_epi32(0x7fff), _mm512_set1_epi32(0x8000));
-  return _mm512_mask_or_epi32(_mm512_add_epi32(bits, up), nan, bits, _mm512_set1_epi32(0x400000));
-}
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 as_half(__m512 v) {
-  return _mm512_castsi512_ps(_mm512_and_si512(rounded(v), _mm512_set1_epi32(-0x10000)));
+  return _mm512_castsi512_ps(_mm512_and_si512(float_to_upper_bfloat16(v), _mm512_set1_epi32(-0x10000)));
 }
 
 // The last rounding is the store's.
@@ -170,10 +154,7 @@ void run_rows(const PairTile& tile, std::int64_t rows) {
   return v;
 }
 [[gnu::target("avx512f,avx512bw,avx512vl")]] void finish_rows(const PairFinish& f) {
-  const auto part = [](std::int64_t count) {
-    return static_cast<__mmask16>(count >= pair_lanes ? 0xffffu : (1u << std::max<std::int64_t>(count, 0)) - 1);
-  };
-  const __mmask16 left = part(f.columns), right = part(f.columns - pair_lanes);
+  const __mmask16 left = first_lanes(f.columns), right = first_lanes(f.columns - pair_lanes);
   const __mmask32 both = static_cast<__mmask32>(right) << 16 | left;
   alignas(64) Half order[pair_columns];
   for (Half i = 0; i < pair_columns; ++i) order[i] = static_cast<Half>(2 * i + 1);  // the upper halves
@@ -194,7 +175,7 @@ void run_rows(const PairTile& tile, std::int64_t rows) {
   for (std::int64_t m = 0; m < f.rows; ++m, sums += f.sums_row, to += f.c_row) {
     const __m512 a = finished(f, _mm512_loadu_ps(sums), left, left_bias, to);
     const __m512 b = right ? finished(f, _mm512_loadu_ps(sums + pair_lanes), right, right_bias, to + pair_lanes) : zero;
-    const __m512i row = _mm512_permutex2var_epi16(rounded(a), upper, rounded(b));
+    const __m512i row = _mm512_permutex2var_epi16(float_to_upper_bfloat16(a), upper, float_to_upper_bfloat16(b));
     if (both == ~__mmask32{0})
       _mm512_storeu_si512(to, row);
     else

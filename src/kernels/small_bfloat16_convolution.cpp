@@ -3,12 +3,11 @@
 #include "kernels/isa.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "kernels/bfloat16_vector.h"
 #include "kernels/scratch.h"
 
 // A window is runs of neighbours in the image, and VDPBF16PS multiplies and adds pairs of neighbours: as they lie, and
@@ -30,10 +29,6 @@ struct Work {
   bool relu;
 };
 
-constexpr __mmask16 first_lanes(std::int64_t count) {
-  return static_cast<__mmask16>(count >= lanes ? 0xffffu : (1u << count) - 1);
-}
-
 // to[pair][output] of one run: a pair of rows of the weight, which are bfloat16 exactly.
 [[gnu::target("avx512f,avx512bw,avx512vl")]] void pack_run(const float* weight, std::int64_t length,
                                                            std::int64_t outputs, std::int64_t to_row, Pair* to) {
@@ -48,15 +43,9 @@ constexpr __mmask16 first_lanes(std::int64_t count) {
   }
 }
 
-// To nearest, ties to even; NaN quieted. With masks, since g++ takes the others' unused operand for a mistake. Not
-// VCVTNEPS2BF16, for which subnormal numbers are zeros.
+// With masks, since g++ takes the unused operand of the forms without for a mistake.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m256i rounded(__m512 v) {
-  const __m512i bits = _mm512_castps_si512(v);
-  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-  const __m512i up = _mm512_mask_mov_epi32(_mm512_set1_epi32(0x7fff), odd, _mm512_set1_epi32(0x8000));
-  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  const __m512i all = _mm512_mask_or_epi32(_mm512_add_epi32(bits, up), nan, bits, _mm512_set1_epi32(0x400000));
-  return _mm512_maskz_cvtepi32_epi16(0xffff, _mm512_maskz_srli_epi32(0xffff, all, 16));
+  return _mm512_maskz_cvtepi32_epi16(0xffff, _mm512_maskz_srli_epi32(0xffff, float_to_upper_bfloat16(v), 16));
 }
 
 template <std::size_t pixels, std::size_t vectors>
