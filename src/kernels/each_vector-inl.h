@@ -1,5 +1,4 @@
-// A loop over elements by whole vectors of float, and the rounding of such a vector to a half and back.
-// Included once per Highway target.
+// A loop over elements by whole vectors of float. Included once per Highway target.
 #if defined(EVERYO_KERNELS_EACH_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EVERYO_KERNELS_EACH_VECTOR_INL_H_
 #undef EVERYO_KERNELS_EACH_VECTOR_INL_H_
@@ -25,23 +24,6 @@ HWY_INLINE void each_vector(std::size_t n, Body&& body) {
     body(
         i, [n, i](const auto* p) HWY_ATTR { return load_part(p, n - i); },
         [n, i](auto v, auto* p) HWY_ATTR { store_part(v, p, n - i); });
-}
-
-/// What a vector reads as after it was stored as T.
-template <class T, class V>
-HWY_INLINE V rounded_to(V v) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return bfloat16_to_float(float_to_bfloat16(v));
-  } else if constexpr (std::is_same_v<T, Float16>) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-    const WideTag<float> d;
-    return hn::PromoteTo(d, hn::DemoteTo(hn::Rebind<hwy::float16_t, WideTag<float>>(), v));
-#else
-    return float16_to_float(float_to_float16(v));
-#endif
-  } else {
-    return v;
-  }
 }
 
 }  // namespace everyo::kernels::HWY_NAMESPACE

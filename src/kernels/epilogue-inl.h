@@ -24,16 +24,6 @@ HWY_INLINE void store_first(WideVec<T> v, T* p, std::size_t count) {
     store_part(v, p, count);
 }
 
-/// The values as T would hold them: rounded for halves, unchanged for the others.
-template <class T>
-HWY_INLINE WideVec<T> round_to(WideVec<T> v) {
-  if constexpr (std::is_same_v<T, Wide<T>>) {
-    return v;
-  } else {
-    return widen_halves<T>(to_halves<T>(v));
-  }
-}
-
 /// `count` sums added to C, or with bias and relu applied, each step rounded as an op of its own would; the last one is
 /// rounded by the store.
 template <class T>

@@ -36,7 +36,7 @@ class Weights {
     if constexpr (is_half(dtype_v<T>)) {
       if (master_ == nullptr) return w;
       const auto fine = load_at(master_ + i);
-      return hn::IfThenElse(hn::Eq(rounded_to<T>(fine), w), fine, w);
+      return hn::IfThenElse(hn::Eq(round_to<T>(fine), w), fine, w);
     }
     return w;
   }

@@ -166,6 +166,17 @@ HWY_INLINE void store(V v, T* p) {
     hn::StoreU(v, WideTag<T>(), p);
 }
 
+/// The values as T would hold them: rounded for halves, unchanged for the others.
+template <class T>
+HWY_INLINE WideVec<T> round_to(WideVec<T> v) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return bfloat16_to_float(float_to_bfloat16(v));
+  else if constexpr (std::is_same_v<T, Float16>)
+    return widen_halves<T>(to_halves<T>(v));
+  else
+    return v;
+}
+
 /// Stores two whole vectors, one behind the other.
 template <class T, class V>
 HWY_INLINE void store_two(V low, V high, T* p) {
