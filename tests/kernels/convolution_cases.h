@@ -2,23 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "everyo/half.h"
 #include "kernels/convolution.h"
+#include "kernels/draw.h"
 
 // Operands and calls of convolutions that tests share.
 namespace everyo::kernels {
 
-template <class T>
-std::vector<T> draw(std::int64_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (T& value : values) value = narrow<T>(uniform(engine));
-  return values;
-}
 template <class T>
 double real(T value) {
   return static_cast<double>(widen(value));

@@ -9,6 +9,7 @@ namespace everyo::kernels {
 
 inline constexpr std::int64_t several_blocks = 100003;
 
+/// Between low and high, the same on every run.
 template <class T>
 std::vector<T> draw(std::int64_t n, unsigned seed, double low = -1, double high = 1) {
   std::mt19937 engine(seed);

@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "everyo/half.h"
 #include "everyo/isa.h"
+#include "kernels/draw.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
 
@@ -25,14 +25,6 @@ struct HalfName {
 };
 TYPED_TEST_SUITE(HalfMatmul, Halves, HalfName);
 
-template <class T>
-std::vector<T> draw(std::int64_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (T& value : values) value = narrow<T>(uniform(engine));
-  return values;
-}
 template <class T>
 T half(float value) {
   return narrow<T>(value);

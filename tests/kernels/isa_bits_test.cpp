@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "base/digest.h"
 #include "everyo/isa.h"
 #include "kernels/convolution.h"
+#include "kernels/draw.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
 #include "kernels/reduce.h"
@@ -20,15 +19,6 @@
 
 namespace everyo::kernels {
 namespace {
-
-template <class T>
-std::vector<T> draw(std::int64_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<T> uniform(-1, 1);
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (T& value : values) value = uniform(engine);
-  return values;
-}
 
 // Products of each kernel there is, oneDNN's among them, with their epilogues; functions of elements; sums.
 template <class T>
@@ -77,7 +67,8 @@ std::string bits() {
 // A set is chosen once a process, so the other one's bits come from a second process: this test starts over in it, and
 // what it prints there is held against what was found here.
 TEST(IsaBits, FloatsAreThoseOfPlainAvx512OnSetsAboveIt) {
-  if (detected_isa() < Isa::avx512_bf16 || isa() < Isa::avx512) return;  // nothing to compare
+  if (detected_isa() < Isa::avx512_bf16 || isa() < Isa::avx512)
+    GTEST_SKIP() << "needs a set above avx512; detected is " << name_of(detected_isa()) << ", used " << name_of(isa());
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::string here = bits();
   const char* const name = std::getenv("EVERYO_ISA");

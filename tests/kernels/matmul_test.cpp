@@ -6,24 +6,16 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <vector>
 
 #include "everyo/context.h"
 #include "everyo/half.h"
+#include "kernels/draw.h"
 #include "kernels/parallel.h"
 
 namespace everyo::kernels {
 namespace {
 
-template <class T>
-std::vector<T> draw(std::int64_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (T& value : values) value = narrow<T>(uniform(engine));
-  return values;
-}
 template <class T>
 double real(T value) {
   return static_cast<double>(widen(value));
