@@ -30,11 +30,12 @@ struct MicroBatch {
   Tensor features, targets;  ///< rows [n, ..] of the batch's, shared
   std::int64_t count = 0;    ///< of its targets, 1 or more
   double weight = 1;         ///< count / that of the whole batch: the factor on its mean loss
-  std::int32_t number = 0;   ///< of the cut, from 0: a part of the key of random draws
+  std::int32_t number = 0;   ///< of the cut, from first_number: a part of the key of random draws
 };
 struct MicroBatchOptions {
   std::int64_t accumulate = 1;  ///< K; fewer parts when there are fewer rows
   TargetCount count{};
+  std::int32_t first_number = 0;  ///< of the first part: ranks give numbers that no other has
 };
 /// A batch cut into K contiguous parts, the first ones a row larger where it does not divide. Gradients of the weighted
 /// losses add up to the gradient of the mean over the whole batch, however uneven the parts are:

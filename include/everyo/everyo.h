@@ -28,6 +28,7 @@
 #include "everyo/random.h"
 #include "everyo/shape.h"
 #include "everyo/state.h"
+#include "everyo/step_digest.h"
 #include "everyo/storage.h"
 #include "everyo/tensor.h"
 #include "everyo/train.h"

@@ -14,9 +14,15 @@
 #include "everyo/nn.h"
 #include "everyo/optim.h"
 #include "everyo/precision.h"
+#include "everyo/step_digest.h"
 
 // The loop around a model. Letters: N rows of a batch, K classes.
+namespace everyo::train {
+class Ranks;
+}  // namespace everyo::train
 namespace everyo::inline v1 {
+
+class ProcessGroup;
 
 /// Mean loss of a batch: prediction [N, ..], targets [N, ..] -> one element.
 using LossFunction = std::function<Tensor(const Tensor& prediction, const Tensor& targets)>;
@@ -33,6 +39,12 @@ struct TrainConfig {
   DType precision = float32;   ///< of products in forward and loss: float32 leaves dtypes as they are, float16 and
                                ///< bfloat16 are under Autocast; evaluation, too
   GradScalerOptions scaler{};  ///< with float16
+  /// The ranks that train together, each with the same trainer and a loader of its (rank, world_size); it must outlive
+  /// the trainer. Null: there are no others.
+  ProcessGroup* group = nullptr;
+  /// Of VirtualShards that each batch is cut into: the same bits for any number of threads and ranks. 0: none.
+  std::int64_t virtual_shards = 0;
+  DigestSink digests{};  ///< takes the digest of each step, which costs a pass over all state; empty: none is made
 };
 
 /// What loss scaling came to, of an epoch so far.
@@ -94,12 +106,24 @@ struct FitOptions {
 ///
 ///     Trainer trainer(model, optimizer, CrossEntropyLoss(), {.epochs = 20});
 ///     trainer.fit(loader, {.validation = &held_out});
+///
+/// On several ranks each has a trainer of the same config and calls the same functions. A step is the mean over the
+/// global batch, weighted by the targets that count; a rank without any takes part all the same. Figures, their epochs
+/// and progress are those of all ranks and the same on each; one rank, say 0, should write files. Batch norm sees a
+/// rank's micro-batch, and its running statistics are the ranks' mean (BufferSync::mean).
+///
+/// With virtual shards the bits do not depend on the number of threads and ranks, and a run may be resumed on another
+/// one. A shard is then what a micro-batch is otherwise: batch norm sees it, and it has dropout masks of its own. So
+/// `accumulate` only says how many of a rank's shards are worked on at once, a part of them, to save memory.
 class EVERYO_API Trainer {
  public:
   /// Throws ValueError for epochs or accumulate below 1, a clip_norm that is not above 0 ("gradient_clip"), another
-  /// precision, and what EarlyStopping and GradScaler refuse. With a schedule, the optimizer's learning rates are those
-  /// of its first step from here on.
+  /// precision, virtual_shards below 0 or fewer than ranks, and what EarlyStopping and GradScaler refuse. With a
+  /// schedule, the optimizer's learning rates are those of its first step from here on.
   Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, const TrainConfig& config = {});
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) = delete;
 
   /// Trains from where the loader stands to the end of epoch `epochs`, counted by the loader. A batch is one optimizer
   /// step, made of `accumulate` micro-batches (MicroBatches, accumulation.h); one of whose targets none counts makes no
@@ -113,23 +137,32 @@ class EVERYO_API Trainer {
   /// best epoch; one that a callback stops goes on later, and keeps those it has. Save what is to be resumed in
   /// `epoch_end`.
   ///
-  /// Throws ValueError when early stopping watches a validation that is not given; StateError when a loss is not
-  /// finite: the message names the step, the loss, and the first parameter whose value or gradient is not finite. The
-  /// optimizer has not made that step. In float16 also after `scaler.most_skips` steps in a row that were left out,
+  /// On several ranks all call it; weights and buffers become rank 0's first. A callback that stops the run on one
+  /// stops it on all, after the same step. The loader gives a rank its part, or, with virtual shards, the rows of its
+  /// shards (LoaderOptions::shards) or whole batches. What it throws on one rank ends the group.
+  ///
+  /// Throws ValueError when early stopping watches a validation that is not given, and for a loader of other ranks or
+  /// shards; StateError for an optimizer with parameters that the model has not, on several ranks, and when a loss is
+  /// not finite: the message names the step, the loss, and the first parameter whose value or gradient is not finite.
+  /// The optimizer has not made that step. In float16 also after `scaler.most_skips` steps in a row that were left out,
   /// with the parameter's name.
   TrainResult fit(Loader& loader, const FitOptions& options = {});
 
   /// Loss and accuracy over all rows of `data`, in evaluation mode and without a graph; each module's own mode comes
-  /// back. Throws ValueError without samples ("no batches") or for a batch below 1.
+  /// back. On several ranks all call it: each evaluates some of the batches, and the figures are added up in the order
+  /// of the batches, so that they are the bits of one rank's. Throws ValueError without samples ("no batches") or for a
+  /// batch below 1.
   [[nodiscard]] Evaluation evaluate(const Dataset& data, std::int64_t batch = 256) const;
 
   /// All that a resumed run needs to go on with the same bits: model, optimizer, schedule, early stopping with its best
   /// weights, the scaler, steps, the epoch's sums so far, and where the loader stands. Between steps; a callback may
-  /// call it.
+  /// call it. The same on every rank, so that one of them may save it for all.
   [[nodiscard]] StateTree state(const Loader& loader) const;
   /// Takes up such a state: `fit` goes on from there. `accumulate` may differ, and so may epochs and patience. Throws
-  /// StateError for a state of another model, optimizer, precision or order of samples, or with other parts (a
-  /// schedule, early stopping) than this trainer's.
+  /// StateError for a state of another model, optimizer, precision, number of virtual shards or order of samples, or
+  /// with other parts (a schedule, early stopping) than this trainer's. On several ranks each loads it; the number of
+  /// them may be another than that of the run that saved it, which is logged where it may show in the bits: without
+  /// virtual shards.
   void load(const StateTree& state, Loader& loader);
 
   /// Steps made so far.
@@ -155,7 +188,20 @@ class EVERYO_API Trainer {
       return n == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(n);
     }
   };
-  void step(const Batch& batch);
+  struct Forward {
+    Tensor prediction, loss;
+  };
+  struct Shards;
+  void check_loader(const Loader& loader) const;
+  void check_optimizer() const;
+  void run_epochs(Loader& loader, const FitOptions& options, TrainResult& result);
+  void step(const Batch& batch, std::int64_t rows);
+  [[nodiscard]] Totals run_parts(const Batch& batch);
+  [[nodiscard]] Totals run_shards(const Batch& batch, std::int64_t rows);
+  [[nodiscard]] Shards cut(const Batch& batch, std::int64_t rows) const;
+  void zero_grad() const;
+  [[nodiscard]] Forward forward(const MicroBatch& part) const;
+  void backward(const Forward& made, double weight) const;
   void forward_backward(const MicroBatch& part, Totals& sums);
   void update();
   bool try_step();
@@ -172,6 +218,7 @@ class EVERYO_API Trainer {
   std::optional<Scheduler> scheduler_;
   std::optional<EarlyStopping> early_;
   std::optional<GradScaler> scaler_;
+  std::unique_ptr<train::Ranks> ranks_;
   std::vector<Tensor> others_;  // parameters of the model that the optimizer has not
   std::int64_t step_ = 0;
   Totals epoch_;

@@ -54,6 +54,11 @@ Loader::Loader(std::shared_ptr<const Dataset> data, const LoaderOptions& options
   if (options.workers < 0 || options.workers > most_loader_workers)
     throw ValueError(fmt::format("[Loader] workers {} must be in 0..{}", options.workers, most_loader_workers));
   if (options.prefetch < 0) throw ValueError(fmt::format("[Loader] prefetch {} must be at least 0", options.prefetch));
+  if (options.shards < 0 || (options.shards > 0 && options.shards < options.world_size))
+    throw ValueError(fmt::format("[Loader] {} shards for {} ranks; give at least one a rank, or 0 for none",
+                                 options.shards, options.world_size));
+  if (options.shards > 0 && options.uneven != Uneven::spread)
+    throw ValueError("[Loader] shards go with Uneven::spread: every row of a batch is in one of them");
   if (size == 0) throw ValueError("[Loader] the dataset has no samples; a loader needs at least one");
   if (options.drop_last && options.batch > size)
     throw ValueError(

@@ -104,6 +104,12 @@ void check_rows(std::string_view what, const Batch& rows, std::int64_t wanted) {
 
 Share share_of(std::int64_t rows, const LoaderOptions& options) {
   const std::int64_t rank = options.rank, ranks = options.world_size;
+  if (options.shards > 0) {
+    const auto first_row = [&](std::int64_t of) {
+      return part_begin(rows, options.shards, part_begin(options.shards, ranks, of));
+    };
+    return {first_row(rank), first_row(rank + 1)};
+  }
   const std::int64_t least = rows / ranks, over = rows % ranks;
   switch (options.uneven) {
     case Uneven::spread: break;
@@ -113,8 +119,7 @@ Share share_of(std::int64_t rows, const LoaderOptions& options) {
     }
     case Uneven::drop: return {rank * least, (rank + 1) * least};
   }
-  const auto begin = [&](std::int64_t part) { return part * least + std::min(part, over); };
-  return {begin(rank), begin(rank + 1)};
+  return {part_begin(rows, ranks, rank), part_begin(rows, ranks, rank + 1)};
 }
 
 Batch map_samples(std::string_view what, const Batch& rows, std::span<const std::int64_t> indices,

@@ -26,6 +26,11 @@ struct Part {
   std::int64_t any_sample = 0;  // a row of the data set, whose transform tells the shape of no rows
 };
 
+/// Where part `part` of `parts` begins, when `count` is cut in contiguous parts of which the first are one larger.
+constexpr std::int64_t part_begin(std::int64_t count, std::int64_t parts, std::int64_t part) noexcept {
+  const std::int64_t over = count % parts;
+  return part * (count / parts) + (part < over ? part : over);
+}
 /// Rows at `position` of the batch of `rows` rows that `rank` of `world_size` takes; those from `rows` on are repeats,
 /// to be counted from 0 again.
 struct Share {

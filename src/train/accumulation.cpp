@@ -46,7 +46,7 @@ MicroBatches::MicroBatches(const Batch& batch, const MicroBatchOptions& options)
     MicroBatch one{whole ? batch.features : data::view_rows(batch.features, begin, size),
                    whole ? batch.targets : data::view_rows(batch.targets, begin, size)};
     begin += size;
-    one.number = static_cast<std::int32_t>(part);
+    one.number = options.first_number + static_cast<std::int32_t>(part);
     one.count = options.count(one.targets);
     count_ += one.count;
     if (one.count > 0) parts_.push_back(std::move(one));

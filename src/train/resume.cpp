@@ -2,8 +2,10 @@
 
 #include <memory>
 
+#include "everyo/logging.h"
 #include "everyo/train.h"
 #include "train/model_state.h"
+#include "train/ranks.h"
 
 // A Trainer's whole state, and the way back.
 namespace everyo::train {
@@ -55,6 +57,8 @@ StateTree Trainer::state(const Loader& loader) const {
   tree["loader"] = loader.state();
   StateTree& own = tree["trainer"];
   own["precision"] = std::string(name_of(config_.precision));
+  own["ranks"] = ranks_->world_size();
+  own["virtual_shards"] = ranks_->shards();
   own["step"] = step_;
   own["loss_sum"] = epoch_.loss;
   own["counted"] = epoch_.counted;
@@ -80,6 +84,14 @@ void Trainer::load(const StateTree& state, Loader& loader) {
         fmt::format("[Trainer] the state was saved in {}, and this trainer's precision is {}; make it with "
                     "the precision of then, or begin anew with the model's weights",
                     precision, name_of(config_.precision)));
+  // Version 0.4 knew one rank and no shards.
+  const std::int64_t shards = own.contains("virtual_shards") ? own.get<std::int64_t>("virtual_shards") : 0;
+  const std::int64_t ranks = own.contains("ranks") ? own.get<std::int64_t>("ranks") : 1;
+  if (shards != ranks_->shards())
+    throw StateError(
+        fmt::format("[Trainer] the state was saved with virtual_shards {}, and this trainer has {}; the bits would be "
+                    "others, so make it with as many as then",
+                    shards, ranks_->shards()));
   const Totals epoch{.loss = own.get<double>("loss_sum"),
                      .counted = count("counted"),
                      .correct = own.get<std::int64_t>("correct"),
@@ -113,6 +125,11 @@ void Trainer::load(const StateTree& state, Loader& loader) {
   }
   step_ = step;
   epoch_ = epoch;
+  if (shards == 0 && ranks != ranks_->world_size() && ranks_->rank() == 0)
+    log(LogLevel::warning,
+        fmt::format("[Trainer] the state was saved on {} ranks, and this run has {}: from here on its bits may differ "
+                    "from those of a run on {}; virtual_shards make runs the same for any number",
+                    ranks, ranks_->world_size(), ranks));
 }
 
 }  // namespace everyo::inline v1

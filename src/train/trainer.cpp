@@ -11,21 +11,13 @@
 #include "everyo/ops.h"
 #include "everyo/train.h"
 #include "train/mode_scope.h"
-#include "train/precision_scope.h"
+#include "train/ranks.h"
 
 namespace everyo::inline v1 {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-bool all_finite(const Tensor& t) {
-  if (!t.defined() || !is_floating(t.dtype())) return true;
-  return visit_dtype(t.dtype(), [&]<class T>() {
-    const auto values = t.data<T>();
-    return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(static_cast<double>(widen(v))); });
-  });
-}
 
 // Parameters of the model that are not the optimizer's. Theirs are gradients all the same, and those of another loss
 // scale do not add up.
@@ -66,54 +58,36 @@ Trainer::Trainer(ModuleBase& model, Optimizer& optimizer, LossFunction loss, con
   if (config.precision != float32 && !is_half(config.precision))
     throw ValueError(
         fmt::format("[Trainer] precision {} must be float32, float16 or bfloat16", name_of(config.precision)));
-  if (config.precision == float16) scaler_.emplace(config.scaler);
+  ranks_ = std::make_unique<train::Ranks>(config.group, config.virtual_shards);
+  if (config.precision == float16) {
+    if (config_.scaler.ranks == nullptr) config_.scaler.ranks = ranks_->agreement();
+    scaler_.emplace(config_.scaler);
+  }
   if (config.schedule) scheduler_.emplace(optimizer, config.schedule);
 }
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
 
-void Trainer::step(const Batch& batch) {
+void Trainer::step(const Batch& batch, std::int64_t rows) {
   // A step that is left out has used its masks of dropout; the next batch draws others.
-  const std::int64_t skipped = scaler_ ? scaler_->skipped_steps() : 0;
-  const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(step_ + skipped));
-  epoch_.samples += batch.counted();
-  const MicroBatches parts(batch, {.accumulate = config_.accumulate, .count = config_.count});
-  if (parts.empty()) {
-    if (!std::exchange(said_empty_, true))
+  const std::int64_t tried = step_ + (scaler_ ? scaler_->skipped_steps() : 0);
+  const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(tried));
+  const Totals sums = ranks_->shards() > 0 ? run_shards(batch, rows) : run_parts(batch);
+  epoch_.samples += sums.samples;
+  if (sums.counted == 0) {
+    if (!std::exchange(said_empty_, true) && ranks_->rank() == 0)
       log(LogLevel::warning,
           fmt::format("[Trainer] no target of the batch after step {} counts; it makes no step, nor do others like it",
                       step_));
     return;
   }
-  optimizer_.zero_grad();
-  for (const Tensor& p : others_) p.zero_grad();
-  Totals sums;  // of this step: a mean, so that one part's is the loss itself
-  for (const MicroBatch& part : parts) forward_backward(part, sums);
   epoch_.learning_rate = optimizer_.lr();
   update();
-  epoch_.loss += sums.loss * static_cast<double>(parts.count());
-  epoch_.counted += parts.count();
+  epoch_.loss += sums.loss;
+  epoch_.counted += sums.counted;
   epoch_.correct += sums.correct;
   epoch_.labels += sums.labels;
-}
-
-void Trainer::forward_backward(const MicroBatch& part, Totals& sums) {
-  Tensor prediction, loss;
-  {
-    const EventScope event("forward", EventKind::forward);
-    const train::PrecisionScope low(config_.precision);
-    prediction = model_.forward_any(part.features);
-    loss = loss_(prediction, part.targets);
-    if (low.is_on() && is_half(loss.dtype())) loss = cast(loss, float32);  // a weight would be rounded with it
-  }
-  const double value = loss.item();
-  if (!std::isfinite(value)) report_bad_loss(loss, part);
-  {
-    const EventScope event("backward", EventKind::backward);
-    const Tensor weighted = part.weight == 1 ? loss : loss * part.weight;
-    scaler_ ? scaler_->backward(weighted) : weighted.backward();
-  }
-  sums.loss += value * part.weight;
-  sums.correct += count_correct(prediction, part.targets, config_.count.ignore_index).value_or(0);
-  sums.labels += count_targets(part.targets, config_.count.ignore_index);
+  if (config_.digests) config_.digests(step_digest(model_, optimizer_, tried + 1));
 }
 
 void Trainer::update() {
@@ -131,6 +105,7 @@ void Trainer::update() {
 
 // A run of skips is a few lines: the first, the second, the fourth and so on.
 void Trainer::log_skip() const {
+  if (ranks_->rank() != 0) return;
   const auto in_a_row = static_cast<std::uint64_t>(scaler_->skips_in_a_row()) + 1;
   if (!std::has_single_bit(in_a_row) || !log_enabled(LogLevel::warning)) return;
   log(LogLevel::warning,
@@ -156,45 +131,6 @@ std::optional<LossScaling> Trainer::scaling(const Totals& totals) const {
   return LossScaling{.scale = scaler_->scale(), .skipped = totals.skipped, .overflowed = totals.overflowed};
 }
 
-void Trainer::report_bad_loss(const Tensor& loss, const MicroBatch& part) {
-  const std::vector<Tensor> parameters = model_.parameters();
-  std::string cause;
-  if (!all_finite(part.features) || !all_finite(part.targets)) {
-    cause = "the batch itself has values that are not finite; look at the data";
-  } else if (const std::string value = first_nonfinite(parameters, true); !value.empty()) {
-    cause = fmt::format(
-        "parameter '{}' is the first with a value that is not finite; try a lower learning rate, or "
-        "clip the gradients",
-        value);
-  } else {
-    optimizer_.zero_grad();
-    loss.backward();
-    const std::string gradient = first_nonfinite(parameters);
-    cause = gradient.empty() ? "all parameters and gradients are finite; look at the loss function"
-                             : fmt::format(
-                                   "all parameters are finite; '{}' is the first whose gradient is not; try a lower "
-                                   "learning rate, or clip the gradients",
-                                   gradient);
-  }
-  optimizer_.zero_grad();
-  const double value = loss.item();
-  const char* range =
-      config_.precision == float16 ? "; values above 65504 are infinite in float16, so try bfloat16, too" : "";
-  throw StateError(fmt::format("[Trainer] step {}: the loss is {}; {}{}", step_ + 1,
-                               std::isnan(value) ? std::abs(value) : value, cause, range));
-}
-
-void Trainer::report_bad_gradient(double norm) {
-  const std::string gradient = first_nonfinite(model_.parameters());
-  optimizer_.zero_grad();
-  const std::string cause = gradient.empty() ? "each is finite, and their squares overflow"
-                                             : fmt::format("'{}' is the first whose gradient is not finite", gradient);
-  throw StateError(
-      fmt::format("[Trainer] step {}: the loss is finite, and the gradients' norm is {}; {}; try a lower "
-                  "learning rate",
-                  step_ + 1, std::isnan(norm) ? std::abs(norm) : norm, cause));
-}
-
 EpochMetrics Trainer::end_epoch(std::int64_t epoch, double seconds, const FitOptions& options) {
   const Totals totals = std::exchange(epoch_, {});
   EpochMetrics row{.epoch = epoch,
@@ -210,23 +146,65 @@ EpochMetrics Trainer::end_epoch(std::int64_t epoch, double seconds, const FitOpt
   return row;
 }
 
+void Trainer::check_loader(const Loader& loader) const {
+  const LoaderOptions& of = loader.options();
+  const bool whole = of.world_size == 1 && of.shards == 0, own_part = of.world_size == ranks_->world_size() &&
+                                                                      of.rank == ranks_->rank() &&
+                                                                      of.shards == ranks_->shards();
+  if (own_part || (ranks_->shards() > 0 && whole)) return;
+  throw ValueError(
+      fmt::format("[Trainer] the loader is of rank {} of {} with {} shards, and the trainer is rank {} of {} with {} "
+                  "virtual shards; give the loader the trainer's numbers",
+                  of.rank, of.world_size, of.shards, ranks_->rank(), ranks_->world_size(), ranks_->shards()));
+}
+
+void Trainer::check_optimizer() const {
+  const std::vector<Tensor> all = model_.parameters();
+  for (const Tensor& p : optimizer_.parameters())
+    if (std::ranges::find(all, p.body(), &Tensor::body) == all.end())
+      throw StateError(
+          fmt::format("[Trainer] the optimizer's parameter '{}' {} is not the model's, so ranks and shards "
+                      "would not share its gradient; make it a part of the model",
+                      p.body()->leaf->name, to_string(p.shape())));
+}
+
 TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
   if (early_ && options.validation == nullptr)
     static_cast<void>(metric({}, early_->options().monitor));  // or it is refused
+  check_loader(loader);
   others_ = left_alone(model_, optimizer_);
+  if (ranks_->is_several() || ranks_->shards() > 0) check_optimizer();
+  TrainResult result;
+  try {
+    run_epochs(loader, options, result);
+  } catch (const std::exception& error) {
+    ranks_->fail(fmt::format("rank {} stopped training: {}", ranks_->rank(), error.what()));
+    throw;
+  } catch (...) {
+    ranks_->fail(fmt::format("rank {} stopped training", ranks_->rank()));
+    throw;
+  }
+  return result;
+}
+
+void Trainer::run_epochs(Loader& loader, const FitOptions& options, TrainResult& result) {
   const train::ModeScope mode(model_, true);
   const Scoped<&Context::seed> seed(config_.seed);
+  const train::Ranks::Exchange exchange(*ranks_, model_);
   const auto early = [this] { return early_ && early_->should_stop(); };
-  if (early())
+  if (ranks_->rank() != 0) {
+    // Rank 0 speaks for all.
+  } else if (early()) {
     log(LogLevel::warning, fmt::format("[Trainer] nothing to train: early stopping has ended this run, {} epochs after "
                                        "its best; raise patience",
                                        early_->wait()));
-  else if (loader.epoch() >= config_.epochs)
+  } else if (loader.epoch() >= config_.epochs) {
     log(LogLevel::warning,
         fmt::format("[Trainer] nothing to train: the loader stands at epoch {} of {}; raise epochs, or "
                     "loader.seek(0)",
                     loader.epoch(), config_.epochs));
-  TrainResult result;
+  }
+  const bool may_stop = ranks_->any(static_cast<bool>(options.progress));
   const Clock::time_point run_start = Clock::now();
   const auto samples_of_run =
       static_cast<double>(loader.samples()) * static_cast<double>(config_.epochs - loader.epoch()) -
@@ -240,16 +218,16 @@ TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
       const EventScope step_event("step");
       const std::int64_t before = loader.position();
       const std::optional<Batch> batch = loader.next();
-      step(*batch);
+      step(*batch, std::min(loader.options().batch, loader.samples() - before));
       samples += loader.position() - before;
-      if (!options.progress) continue;
+      if (!may_stop) continue;
       now.step = (loader.position() + loader.options().batch - 1) / loader.options().batch;
       now.loss = epoch_.mean_loss();
       now.accuracy = epoch_.accuracy();
       now.scaling = scaling(epoch_);
       now.samples_per_second = static_cast<double>(samples) / seconds_since(run_start);
       now.seconds_left = (samples_of_run - static_cast<double>(samples)) / now.samples_per_second;
-      result.stopped = !options.progress(now);
+      result.stopped = ranks_->any(options.progress && !options.progress(now));
     }
     if (loader.position() < loader.samples()) break;  // stopped; a part of an epoch is no row
     loader.next();                                    // nothing: on to the next epoch
@@ -261,7 +239,6 @@ TrainResult Trainer::fit(Loader& loader, const FitOptions& options) {
   if (loader.epoch() >= config_.epochs || result.early) result.stopped = false;  // there was nothing left to stop
   if (early_ && !result.stopped) early_->restore();
   result.seconds = seconds_since(run_start);
-  return result;
 }
 
 }  // namespace everyo::inline v1

@@ -29,7 +29,7 @@ HEADER_ROOMS = {
     **dict.fromkeys(("window",), "ops"),
     **dict.fromkeys(("archive", "checkpoint", "model_file"), "io"),
     **dict.fromkeys(("data_parallel", "virtual_shards"), "parallel"),
-    **dict.fromkeys(("accumulation", "early_stopping"), "train"),
+    **dict.fromkeys(("accumulation", "early_stopping", "step_digest"), "train"),
 }
 
 # Libraries and instruction sets that only kernels/ may see, and what bench/ calls directly beside them.

@@ -37,6 +37,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;  ///< of the shuffles and of the transform's draws
   std::int32_t rank = 0, world_size = 1;
   Uneven uneven = Uneven::spread;
+  std::int64_t shards = 0;  ///< of VirtualShards: a rank takes the rows of its own ones; 0: a part of the batch itself
   RandomTransform transform{};  ///< of each sample, made anew in each epoch
   /// Threads that make batches ahead of the step; 0: the caller's makes each when it is asked for. The rows and their
   /// bits are the same for any number.
@@ -51,7 +52,7 @@ EVERYO_API std::vector<std::int64_t> sample_order(std::int64_t count, bool shuff
 
 /// Batches of a dataset. There is one global order of the samples of an epoch, a function of (seed, epoch) alone; batch
 /// i is rows i * batch … of it, and rank r of w takes the r-th of w contiguous parts of every batch, sized as `uneven`
-/// says. So all ranks make the same number of steps, and a position means the same for any number of them.
+/// and `shards` say. So all ranks make the same number of steps, and a position means the same for any number of them.
 ///
 /// Copies nothing but the gathered rows (category input); without shuffling and transform a batch shares the data set's
 /// memory. Data sets and transforms run without gradients, autocast or random keys of the caller's context, on workers
@@ -61,7 +62,8 @@ EVERYO_API std::vector<std::int64_t> sample_order(std::int64_t count, bool shuff
 class EVERYO_API Loader : public Stateful {
  public:
   /// Throws ValueError for a batch below 1 ("batch_size"), a rank outside 0..world_size-1, workers outside 0..256, a
-  /// prefetch below 0, no data set or one without samples, and when drop_last or Uneven::drop leave nothing.
+  /// prefetch below 0, no data set or one without samples, shards below 0, fewer than ranks, or with another `uneven`
+  /// than spread, and when drop_last or Uneven::drop leave nothing.
   explicit Loader(std::shared_ptr<const Dataset> data, const LoaderOptions& options = {});
   explicit Loader(ArrayDataset data, const LoaderOptions& options = {})
       : Loader(std::make_shared<const ArrayDataset>(std::move(data)), options) {}
