@@ -9,26 +9,25 @@
 #define HWY_TARGET_INCLUDE "kernels/combine.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
-#include <hwy/highway.h>
+#include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using Wide = hn::ScalableTag<double>;
-using Single = hn::Rebind<float, Wide>;
+using Double = hn::ScalableTag<double>;
+using Single = hn::Rebind<float, Double>;
 
-HWY_INLINE hn::Vec<Wide> load(const float* x) { return hn::PromoteTo(Wide(), hn::LoadU(Single(), x)); }
-HWY_INLINE hn::Vec<Wide> load(const double* x) { return hn::LoadU(Wide(), x); }
-HWY_INLINE void store(hn::Vec<Wide> v, double* to) { hn::StoreU(v, Wide(), to); }
-HWY_INLINE void store(hn::Vec<Wide> v, float* to) {
+HWY_INLINE hn::Vec<Double> load_double(const float* x) { return hn::PromoteTo(Double(), hn::LoadU(Single(), x)); }
+HWY_INLINE hn::Vec<Double> load_double(const double* x) { return hn::LoadU(Double(), x); }
+HWY_INLINE void store_double(hn::Vec<Double> v, double* to) { hn::StoreU(v, Double(), to); }
+HWY_INLINE void store_double(hn::Vec<Double> v, float* to) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // elsewhere Highway may saturate where infinity is right
   hn::StoreU(hn::DemoteTo(Single(), v), Single(), to);
 #else
-  HWY_ALIGN double values[hn::MaxLanes(Wide())];
-  hn::Store(v, Wide(), values);
-  for (std::size_t l = 0; l < hn::Lanes(Wide()); ++l) to[l] = static_cast<float>(values[l]);
+  HWY_ALIGN double values[hn::MaxLanes(Double())];
+  hn::Store(v, Double(), values);
+  for (std::size_t l = 0; l < hn::Lanes(Double()); ++l) to[l] = static_cast<float>(values[l]);
 #endif
 }
 
@@ -36,8 +35,8 @@ HWY_INLINE void store(hn::Vec<Wide> v, float* to) {
 template <bool weighted, class T>
 std::int64_t sum_vectors(const void* const* parts, std::size_t ranks, const double* weights, double divisor, T* out,
                          std::int64_t n) {
-  const Wide d;
-  using V = hn::Vec<Wide>;
+  const Double d;
+  using V = hn::Vec<Double>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V by = hn::Set(d, divisor);
   std::int64_t i = 0;
@@ -47,16 +46,86 @@ std::int64_t sum_vectors(const void* const* parts, std::size_t ranks, const doub
       const T* from = static_cast<const T*>(parts[r]) + i;
 #pragma GCC unroll 4
       for (std::int64_t j = 0; j < 4; ++j) {
-        V x = load(from + j * lanes);
+        V x = load_double(from + j * lanes);
         if constexpr (weighted) x = hn::Mul(x, hn::Set(d, weights[r]));
         sum[j] = r == 0 ? x : hn::Add(sum[j], x);
       }
     }
 #pragma GCC unroll 4
-    for (std::int64_t j = 0; j < 4; ++j) store(divisor == 1 ? sum[j] : hn::Div(sum[j], by), out + i + j * lanes);
+    for (std::int64_t j = 0; j < 4; ++j) store_double(divisor == 1 ? sum[j] : hn::Div(sum[j], by), out + i + j * lanes);
   }
   return i;
 }
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+// To float's precision, rounded to odd, as round_to_odd() does: rounding that to a float16 is then the only one that
+// shows. float's subnormals, where this would be wrong, are 0 in float16.
+HWY_INLINE hn::Vec<Double> round_to_odd_float(hn::Vec<Double> v) {
+  const hn::RebindToUnsigned<Double> du;
+  const auto below = hn::Set(du, (std::uint64_t{1} << 29) - 1);
+  const auto bits = hn::BitCast(du, v);
+  return hn::BitCast(Double(), hn::AndNot(below, hn::Or(bits, hn::Add(hn::And(bits, below), below))));
+}
+// To bfloat16's precision, to nearest, ties to even: exact as a float.
+HWY_INLINE hn::Vec<Double> round_to_bfloat16(hn::Vec<Double> v) {
+  const hn::RebindToUnsigned<Double> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<45>(bits), hn::Set(du, 1));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, (std::uint64_t{1} << 44) - 1)));
+  return hn::BitCast(Double(), hn::AndNot(hn::Set(du, (std::uint64_t{1} << 45) - 1), rounded));
+}
+HWY_INLINE void store_halves(hn::Vec<Double> low, hn::Vec<Double> high, Float16* to) {
+  const Single half;
+  store(hn::Combine(WideTag<Float16>(), hn::DemoteTo(half, round_to_odd_float(high)),
+                    hn::DemoteTo(half, round_to_odd_float(low))),
+        to);
+}
+HWY_INLINE void store_halves(hn::Vec<Double> low, hn::Vec<Double> high, BFloat16* to) {
+  const Double d;
+  const auto is_small = [&](hn::Vec<Double> v) HWY_ATTR { return hn::Lt(hn::Abs(v), hn::Set(d, 0x1p-126)); };
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Or(is_small(low), is_small(high))))) {  // subnormals have fewer bits
+    HWY_ALIGN double values[2 * hn::MaxLanes(d)];
+    hn::Store(low, d, values);
+    hn::Store(high, d, values + hn::Lanes(d));
+    for (std::size_t l = 0; l < 2 * hn::Lanes(d); ++l) to[l] = narrow<BFloat16>(values[l]);
+    return;
+  }
+  const Single half;
+  const auto both = hn::Combine(WideTag<BFloat16>(), hn::DemoteTo(half, round_to_bfloat16(high)),
+                                hn::DemoteTo(half, round_to_bfloat16(low)));
+  hn::StoreU(narrow_words(hn::ShiftRight<16>(hn::BitCast(Words(), both))), HalfWords(), bits_of(to));
+}
+template <bool weighted, class T>
+std::int64_t sum_vectors_of_halves(const void* const* parts, std::size_t ranks, const double* weights, double divisor,
+                                   T* out, std::int64_t n) {
+  const Double d;
+  using V = hn::Vec<Double>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(WideTag<T>()));
+  const V by = hn::Set(d, divisor);
+  std::int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    V sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const T* from = static_cast<const T*>(parts[r]) + i;
+#pragma GCC unroll 2
+      for (std::int64_t j = 0; j < 2; ++j) {
+        const WideVec<T> both = load(from + j * lanes);
+        V x[2] = {hn::PromoteTo(d, hn::LowerHalf(Single(), both)), hn::PromoteTo(d, hn::UpperHalf(Single(), both))};
+#pragma GCC unroll 2
+        for (std::int64_t k = 0; k < 2; ++k) {
+          if constexpr (weighted) x[k] = hn::Mul(x[k], hn::Set(d, weights[r]));
+          sum[2 * j + k] = r == 0 ? x[k] : hn::Add(sum[2 * j + k], x[k]);
+        }
+      }
+    }
+    if (divisor != 1)
+      for (V& s : sum) s = hn::Div(s, by);
+    store_halves(sum[0], sum[1], out + i);
+    store_halves(sum[2], sum[3], out + i + lanes);
+  }
+  return i;
+}
+#endif
 
 template <class T>
 std::int64_t sum_parts(const void* const* parts, std::size_t ranks, const double* weights, double divisor, T* out,
@@ -67,6 +136,25 @@ std::int64_t sum_parts(const void* const* parts, std::size_t ranks, const double
 std::int64_t sum_floats(const void* const* parts, std::size_t ranks, const double* weights, double divisor, float* out,
                         std::int64_t n) {
   return sum_parts(parts, ranks, weights, divisor, out, n);
+}
+template <class T>
+std::int64_t sum_parts_of_halves([[maybe_unused]] const void* const* parts, [[maybe_unused]] std::size_t ranks,
+                                 [[maybe_unused]] const double* weights, [[maybe_unused]] double divisor,
+                                 [[maybe_unused]] T* out, [[maybe_unused]] std::int64_t n) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return weights == nullptr ? sum_vectors_of_halves<false>(parts, ranks, weights, divisor, out, n)
+                            : sum_vectors_of_halves<true>(parts, ranks, weights, divisor, out, n);
+#else
+  return 0;
+#endif
+}
+std::int64_t sum_float16(const void* const* parts, std::size_t ranks, const double* weights, double divisor,
+                         Float16* out, std::int64_t n) {
+  return sum_parts_of_halves(parts, ranks, weights, divisor, out, n);
+}
+std::int64_t sum_bfloat16(const void* const* parts, std::size_t ranks, const double* weights, double divisor,
+                          BFloat16* out, std::int64_t n) {
+  return sum_parts_of_halves(parts, ranks, weights, divisor, out, n);
 }
 std::int64_t sum_doubles(const void* const* parts, std::size_t ranks, const double* weights, double divisor,
                          double* out, std::int64_t n) {
@@ -83,6 +171,8 @@ namespace {
 
 HWY_EXPORT(sum_floats);
 HWY_EXPORT(sum_doubles);
+HWY_EXPORT(sum_float16);
+HWY_EXPORT(sum_bfloat16);
 
 // What is summed: the parts, their weights (null: all 1), and what their sum is divided by.
 struct Sum {
@@ -124,12 +214,16 @@ T extreme_at(bool max, std::span<const void* const> parts, std::int64_t i) {
 void sum_all(DType dtype, const Sum& s, void* out, std::int64_t n) noexcept {
   use_isa();
   std::int64_t done = 0;
+  const void* const* const parts = s.parts.data();
+  const std::size_t ranks = s.parts.size();
   if (dtype == float32)
-    done = HWY_DYNAMIC_DISPATCH(sum_floats)(s.parts.data(), s.parts.size(), s.weights, s.divisor,
-                                            static_cast<float*>(out), n);
+    done = HWY_DYNAMIC_DISPATCH(sum_floats)(parts, ranks, s.weights, s.divisor, static_cast<float*>(out), n);
   if (dtype == float64)
-    done = HWY_DYNAMIC_DISPATCH(sum_doubles)(s.parts.data(), s.parts.size(), s.weights, s.divisor,
-                                             static_cast<double*>(out), n);
+    done = HWY_DYNAMIC_DISPATCH(sum_doubles)(parts, ranks, s.weights, s.divisor, static_cast<double*>(out), n);
+  if (dtype == float16)
+    done = HWY_DYNAMIC_DISPATCH(sum_float16)(parts, ranks, s.weights, s.divisor, static_cast<Float16*>(out), n);
+  if (dtype == bfloat16)
+    done = HWY_DYNAMIC_DISPATCH(sum_bfloat16)(parts, ranks, s.weights, s.divisor, static_cast<BFloat16*>(out), n);
   visit_dtype(dtype, [&]<class T>() {
     for (std::int64_t i = done; i < n; ++i) static_cast<T*>(out)[i] = sum_at<T>(s, i);
   });
