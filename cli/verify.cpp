@@ -39,6 +39,7 @@ nlohmann::json to_json(const everyo::verify::Outcome& o) {
                      {"sabotaged_pass", nullptr}};
   if (o.sabotaged_pass) row["sabotaged_pass"] = *o.sabotaged_pass;
   if (!o.error.empty()) row["error"] = o.error;
+  if (!o.remark.empty()) row["remark"] = o.remark;
   return row;
 }
 
@@ -62,6 +63,7 @@ void print(const everyo::verify::Outcome& o) {
   fmt::print("        measured   {}\n", shown(o, o.measured));
   fmt::print("        tolerance  {:.3g}: {}\n", o.figure.tolerance, o.figure.reason);
   if (!o.note.empty()) fmt::print("        meaning    {}\n", o.note);
+  if (!o.remark.empty()) fmt::print("        not judged {}\n", o.remark);
   if (o.sabotaged_pass)
     fmt::print("        sabotaged  {}   {}: {}\n", shown(o, o.sabotaged), *o.sabotaged_pass ? "NOT FOUND" : "found",
                o.sabotage);

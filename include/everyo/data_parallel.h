@@ -46,13 +46,16 @@ enum class BufferSync : std::uint8_t {
 struct DataParallelOptions {
   std::size_t bucket_bytes = std::size_t{1} << 20;  ///< of gradients averaged in one exchange, 1 or more
   BufferSync buffers = BufferSync::mean;
+  bool buffers_each_step = true;  ///< false: only when sync_buffers() is called, such as once an epoch
   bool broadcast_weights = true;  ///< rank 0's at the start; false: they must be equal already
 };
 
 /// What exchanging cost the last backward.
 struct ExchangeTimes {
   double exposed = 0;  ///< seconds in which backward was over and its exchange was not
+  double buffers = 0;  ///< seconds of these that exchanged buffers
   std::int64_t bytes = 0;
+  std::int64_t buckets = 0, early = 0;  ///< early: those given to the exchange before the last gradient had come
 };
 
 /// Averages a model's gradients over a group while backward runs. Gradients live in memory that the ranks share, in
@@ -83,6 +86,8 @@ class EVERYO_API DataParallel {
   void set_weight(double weight);
   /// Instead of a backward, on a rank without samples: with weight zero.
   void take_part();
+  /// Buffers become the same on all ranks by the rule of the options, each rank counting as much; all call it.
+  void sync_buffers();
 
   /// While it lives, backward passes only add up here; the first one after it exchanges the sum.
   class [[nodiscard]] NoSync {
@@ -108,7 +113,7 @@ class EVERYO_API DataParallel {
   void launch(Bucket& bucket);
   void launch_those_that_are_complete();
   void finish();
-  void sync_buffers();
+  void exchange_buffers(const std::shared_ptr<ProcessGroup::Weights>& weights);
 
   ModuleBase& model_;
   ProcessGroup& group_;
@@ -121,7 +126,7 @@ class EVERYO_API DataParallel {
   std::shared_ptr<ProcessGroup::Weights> weights_;
   double weight_ = 1, own_weight_[1] = {1}, total_weight_ = 0;
   Work weights_work_;
-  std::size_t launched_ = 0;
+  std::size_t launched_ = 0, early_ = 0;
   bool running_ = false;
   int no_sync_ = 0;
   ExchangeTimes times_;

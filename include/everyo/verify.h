@@ -27,6 +27,8 @@ struct Check {
   std::string sabotage;                ///< the fault that measure(true) puts in
   std::string note{};                  ///< what the figures mean, for the reader
   std::vector<std::string> columns{};  ///< names of the figure's numbers, when there are several
+  /// Called after measure(false): what was seen beside the figure, such as times, and is not judged.
+  std::function<std::string()> remark{};
 };
 
 struct Outcome {
@@ -39,6 +41,7 @@ struct Outcome {
   std::optional<bool> sabotaged_pass{};  ///< must be false
   std::string note{}, error{};           ///< error: what measuring threw; then it has not passed
   std::vector<std::string> columns{};
+  std::string remark{};
   /// Passed, and its sabotage, if it was run, was found without an error.
   [[nodiscard]] bool good() const noexcept { return pass && !sabotaged_pass.value_or(false) && error.empty(); }
 };
@@ -47,7 +50,7 @@ struct Options {
   bool prove = false;  ///< run every sabotage too
 };
 
-/// "precision", … Throws nothing.
+/// "precision", "parallel", … Throws nothing.
 EVERYO_API std::vector<std::string> topics();
 /// Throws ValueError for a topic that is none; FileError when its figures (data/verify/TOPIC.json) are missing or
 /// damaged.

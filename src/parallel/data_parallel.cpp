@@ -71,6 +71,9 @@ void agree_on_model(ModuleBase& model, ProcessGroup& group, bool broadcast_weigh
 
 namespace {
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 constexpr std::size_t alignment = 64;
 std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -129,7 +132,7 @@ void DataParallel::set_weight(double weight) {
 
 void DataParallel::begin() {
   running_ = true;
-  launched_ = 0;
+  launched_ = early_ = 0;
   std::fill(is_ready_.begin(), is_ready_.end(), false);
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
   own_weight_[0] = weight_;
@@ -144,6 +147,7 @@ void DataParallel::ready(std::size_t parameter) {
     begin();
     if (context().engine.walk != nullptr) at_backward_end([this] { finish(); });
   }
+  early_ = launched_;
   if (!is_ready_[parameter]) --buckets_[bucket_of_[parameter]].missing;
   is_ready_[parameter] = true;
   launch_those_that_are_complete();
@@ -166,7 +170,7 @@ void DataParallel::finish() {
     launch(bucket);
   }
   const auto start = std::chrono::steady_clock::now();
-  times_ = {};
+  times_ = {.buckets = static_cast<std::int64_t>(buckets_.size()), .early = static_cast<std::int64_t>(early_)};
   weights_work_.wait();
   for (Bucket& bucket : buckets_) {
     bucket.work.wait();
@@ -177,9 +181,13 @@ void DataParallel::finish() {
   if (total_weight_ != 0) {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (elsewhere.present[i]) note_written(parameters_[i], elsewhere.scale);
-    sync_buffers();
+    if (options_.buffers_each_step) {
+      const auto before = std::chrono::steady_clock::now();
+      exchange_buffers(weights_);
+      times_.buffers = seconds_since(before);
+    }
   }
-  times_.exposed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  times_.exposed = seconds_since(start);
 }
 
 void DataParallel::take_part() {
@@ -189,12 +197,16 @@ void DataParallel::take_part() {
 }
 
 void DataParallel::sync_buffers() {
+  exchange_buffers(std::make_shared<ProcessGroup::Weights>(static_cast<std::size_t>(group_.world_size()), 1.0));
+}
+
+void DataParallel::exchange_buffers(const std::shared_ptr<ProcessGroup::Weights>& weights) {
   if (options_.buffers == BufferSync::none) return;
   for (const auto& [name, buffer] : model_.named_buffers()) {
     if (options_.buffers == BufferSync::first)
       group_.broadcast(bytes_of(buffer), 0);
     else if (is_floating(buffer.dtype()))
-      group_.weighted_mean_async(bytes_of(buffer), buffer.dtype(), weights_).wait();
+      group_.weighted_mean_async(bytes_of(buffer), buffer.dtype(), weights).wait();
     else
       group_.all_reduce(bytes_of(buffer), buffer.dtype(), ReduceOp::max);
     buffer.body()->storage->bump_version();

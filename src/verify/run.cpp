@@ -20,10 +20,11 @@ bool within(const Figure& figure, std::span<const double> measured) {
 
 }  // namespace
 
-std::vector<std::string> topics() { return {"precision"}; }
+std::vector<std::string> topics() { return {"precision", "parallel"}; }
 
 std::vector<Check> checks(std::string_view topic) {
   if (topic == "precision") return verify_room::precision_checks();
+  if (topic == "parallel") return verify_room::parallel_checks();
   throw ValueError(fmt::format("[verify] unknown topic '{}'; known: {}", topic, fmt::join(topics(), ", ")));
 }
 
@@ -46,6 +47,7 @@ Outcome run(const Check& check, const Options& options) {
   };
   outcome.measured = measure(false);
   outcome.pass = within(check.figure, outcome.measured);
+  if (check.remark) outcome.remark = check.remark();
   if (options.prove) {
     outcome.sabotaged = measure(true);
     outcome.sabotaged_pass = within(check.figure, outcome.sabotaged);

@@ -8,6 +8,7 @@
 namespace everyo::verify_room {
 
 std::vector<verify::Check> precision_checks();
+std::vector<verify::Check> parallel_checks();
 
 // Parts of precision_checks().
 using Checks = std::vector<verify::Check>;
@@ -21,5 +22,12 @@ void add_recipe_checks(Checks& checks, const Figures& figures);             // P
 void add_bfloat16_checks(Checks& checks, const Figures& figures);           // P12
 void add_activation_memory_checks(Checks& checks, const Figures& figures);  // P13
 void add_power_of_two_checks(Checks& checks, const Figures& figures);       // P14
+
+// Parts of parallel_checks().
+void add_shard_checks(Checks& checks, const Figures& figures);          // D1, D2, D4
+void add_rank_checks(Checks& checks, const Figures& figures);           // D3, D8
+void add_worker_checks(Checks& checks, const Figures& figures);         // D6
+void add_virtual_shard_checks(Checks& checks, const Figures& figures);  // D6
+void add_overlap_checks(Checks& checks, const Figures& figures);        // D10
 
 }  // namespace everyo::verify_room

@@ -37,6 +37,13 @@ TEST(Verify, WhatIsMissingOrNotANumberDoesNotPass) {
   EXPECT_FALSE(run(check_of({1}, 1, {std::nan("")})).pass);
 }
 
+TEST(Verify, WhatIsNotJudgedIsARemark) {
+  Check check = check_of({1}, 0, {1});
+  check.remark = [] { return std::string("3 ms"); };
+  EXPECT_EQ(run(check).remark, "3 ms");
+  EXPECT_EQ(run(check_of({1}, 0, {1})).remark, "");
+}
+
 TEST(Verify, TheSabotageRunsOnlyWhenAskedAndMustBeFound) {
   const Outcome plain = run(check_of({1}, 0, {1}, {2}));
   EXPECT_FALSE(plain.sabotaged_pass.has_value());
@@ -77,8 +84,9 @@ TEST(Verify, EveryCheckPassesAndFindsItsSabotage) {
           << outcome.what;
       requirements.insert(outcome.requirement);
     }
-  EXPECT_THAT(requirements, testing::IsSupersetOf({"P1", "P2", "P3a", "P3b", "P4", "P5", "P6", "P7", "P8", "P9", "P10",
-                                                   "P11", "P12", "P13", "P14"}));
+  EXPECT_THAT(requirements,
+              testing::IsSupersetOf({"P1",  "P2",  "P3a", "P3b", "P4", "P5", "P6", "P7", "P8", "P9", "P10",
+                                     "P11", "P12", "P13", "P14", "D1", "D2", "D3", "D4", "D6", "D8", "D10"}));
 }
 
 TEST(Verify, UnknownTopicsAreNamed) {
@@ -86,7 +94,7 @@ TEST(Verify, UnknownTopicsAreNamed) {
     verify::checks("speed");
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("unknown topic 'speed'; known: precision"));
+    EXPECT_THAT(error.what(), HasSubstr("unknown topic 'speed'; known: precision, parallel"));
   }
 }
 
