@@ -73,10 +73,11 @@ std::string measure(eo::ProcessGroup& group, const Options& options) {
                      }));
   }
   if (group.rank() == 0)
-    std::printf("{\"peer\": \"everyo\", \"what\": \"data_parallel\", \"transport\": \"%s\", \"ranks\": %d, \"ms\": %.3f, "
-                "\"independent_ms\": %.3f, \"of_independent\": %.4f, \"exposed_ms\": %.3f, \"bytes\": %lld}\n",
-                options.transport.c_str(), group.world_size(), joint, independent, independent / joint,
-                1e3 * exposed / steps, static_cast<long long>(parallel.times().bytes));
+    std::printf(
+        "{\"peer\": \"everyo\", \"what\": \"data_parallel\", \"transport\": \"%s\", \"ranks\": %d, \"ms\": %.3f, "
+        "\"independent_ms\": %.3f, \"of_independent\": %.4f, \"exposed_ms\": %.3f, \"bytes\": %lld}\n",
+        options.transport.c_str(), group.world_size(), joint, independent, independent / joint, 1e3 * exposed / steps,
+        static_cast<long long>(parallel.times().bytes));
   return {};
 }
 
