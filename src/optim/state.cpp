@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -13,10 +14,55 @@ namespace everyo::inline v1 {
 namespace {
 
 constexpr const char* master_key = "master";
+constexpr std::int64_t most_steps = std::int64_t{1} << 53;  // more than anyone makes, and far from overflow
 
 StateArray array_of(const Tensor& value) {
   const auto owner = std::make_shared<const Tensor>(value.copy());
   return {value.spec(), {owner->bytes(), value.spec().bytes()}, owner, {}};
+}
+
+// Throws that the state does not fit, and why.
+using Refuse = std::function<void(const std::string& why)>;
+
+void check_steps(std::int64_t steps, const std::string& whose, const Refuse& refuse) {
+  if (steps < 0 || steps > most_steps)
+    refuse(fmt::format("{} has made {} steps; a count is from 0 to {}", whose, steps, most_steps));
+}
+
+// What the entry of parameter i has under a key.
+Tensor read_array(const StateTree& entry, const char* key, std::size_t i, const Tensor& parameter,
+                  const Refuse& refuse) {
+  const StateArray& array = entry.get<StateArray>(key);
+  array.check();
+  if (array.shard) refuse(fmt::format("{} of parameter {} is a shard; put the shards together first", key, i));
+  if (array.spec.shape != parameter.shape())
+    refuse(fmt::format("{} of parameter {} has shape {}, the parameter {}", key, i, to_string(array.spec.shape),
+                       to_string(parameter.shape())));
+  const Scoped<&Context::category> category(MemoryCategory::optimizer_state);
+  const Tensor value = Tensor::empty(array.spec);
+  std::ranges::copy(array.bytes, value.bytes());
+  return value;
+}
+
+// Moments are kept and computed together, in one dtype.
+void check_moments(std::span<const Tensor> values, std::span<const char* const> names, std::size_t i,
+                   const Refuse& refuse) {
+  std::optional<DType> dtype;
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    if (!values[k].defined()) continue;
+    const DType own = values[k].dtype();
+    if (!is_state_dtype(own))
+      refuse(fmt::format("{} of parameter {} is {}; state is {}", names[k], i, name_of(own), state_dtypes));
+    if (dtype && *dtype != own)
+      refuse(fmt::format("{} of parameter {} is {}, its other state {}", names[k], i, name_of(own), name_of(*dtype)));
+    dtype = own;
+  }
+  if (names.size() > 1 && values[0].defined() != values[1].defined())
+    refuse(fmt::format("parameter {} has {} without {}", i, names[values[0].defined() ? 0 : 1],
+                       names[values[0].defined() ? 1 : 0]));
+  for (std::size_t k = 2; k < names.size(); ++k)
+    if (values[k].defined() && !values[0].defined())
+      refuse(fmt::format("parameter {} has {} without {}", i, names[k], names[0]));
 }
 
 }  // namespace
@@ -41,11 +87,11 @@ StateTree Optimizer::state() const {
 }
 
 void Optimizer::load(const StateTree& state) {
-  const auto refuse = [this](const std::string& what) {
+  const Refuse refuse = [this](const std::string& why) {
     throw StateError(
         fmt::format("[{}] the state does not fit: {}; load what the same optimizer over the same "
                     "parameters has saved",
-                    name(), what));
+                    name(), why));
   };
   if (state.get<std::string>("optimizer") != name())
     refuse(fmt::format("it is of {}", state.get<std::string>("optimizer")));
@@ -71,37 +117,10 @@ void Optimizer::load(const StateTree& state) {
     if (!saved_name.empty() && !own_name.empty() && saved_name != own_name)
       refuse(fmt::format("parameter {} is '{}' there, '{}' here", i, saved_name, own_name));
     slots[i].steps = entry.get<std::int64_t>("steps");
-    if (slots[i].steps < 0) refuse(fmt::format("parameter {} has made {} steps", i, slots[i].steps));
-    const auto take = [&](const char* key, Tensor& to) {
-      const StateArray& array = entry.get<StateArray>(key);
-      array.check();
-      if (array.shard) refuse(fmt::format("{} of parameter {} is a shard; put the shards together first", key, i));
-      if (array.spec.shape != parameters_[i].shape())
-        refuse(fmt::format("{} of parameter {} has shape {}, the parameter {}", key, i, to_string(array.spec.shape),
-                           to_string(parameters_[i].shape())));
-      const Scoped<&Context::category> category(MemoryCategory::optimizer_state);
-      to = Tensor::empty(array.spec);
-      std::ranges::copy(array.bytes, to.bytes());
-    };
-    std::optional<DType> dtype;
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      if (!entry.contains(names[k])) continue;
-      Tensor& value = slots[i].values[k];
-      take(names[k], value);
-      if (!is_state_dtype(value.dtype()))
-        refuse(fmt::format("{} of parameter {} is {}; state is {}", names[k], i, name_of(value.dtype()), state_dtypes));
-      if (dtype && *dtype != value.dtype())
-        refuse(fmt::format("{} of parameter {} is {}, its other state {}", names[k], i, name_of(value.dtype()),
-                           name_of(*dtype)));
-      dtype = value.dtype();
-    }
-    // Moments are kept and computed together, in one dtype.
-    if (names.size() > 1 && slots[i].values[0].defined() != slots[i].values[1].defined())
-      refuse(fmt::format("parameter {} has {} without {}", i, names[slots[i].values[0].defined() ? 0 : 1],
-                         names[slots[i].values[0].defined() ? 1 : 0]));
-    for (std::size_t k = 2; k < names.size(); ++k)
-      if (slots[i].values[k].defined() && !slots[i].values[0].defined())
-        refuse(fmt::format("parameter {} has {} without {}", i, names[k], names[0]));
+    check_steps(slots[i].steps, fmt::format("parameter {}", i), refuse);
+    for (std::size_t k = 0; k < names.size(); ++k)
+      if (entry.contains(names[k])) slots[i].values[k] = read_array(entry, names[k], i, parameters_[i], refuse);
+    check_moments(slots[i].values, names, i, refuse);
     const DType own_dtype = parameters_[i].dtype();
     const bool keeps_master = is_half(own_dtype) && has_masters(group_of(i)), saved_master = entry.contains(master_key);
     if (saved_master && !keeps_master)
@@ -113,12 +132,12 @@ void Optimizer::load(const StateTree& state) {
                       "not to be had from the parameter; unset master_weights, or begin with a new optimizer",
                       i, own_name, name_of(own_dtype)));
     if (!saved_master) continue;
-    take(master_key, slots[i].master);
+    slots[i].master = read_array(entry, master_key, i, parameters_[i], refuse);
     if (slots[i].master.dtype() != float32)
       refuse(fmt::format("master of parameter {} is {}; it is float32", i, name_of(slots[i].master.dtype())));
   }
   const std::int64_t steps = state.get<std::int64_t>("step_count");
-  if (steps < 0) refuse(fmt::format("it has made {} steps", steps));
+  check_steps(steps, "the optimizer", refuse);
   for (std::size_t group = 0; group < rates.size(); ++group) change_lr(group, rates[group]);
   slots_ = std::move(slots);
   step_count_ = steps;

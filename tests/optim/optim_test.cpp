@@ -393,6 +393,9 @@ TEST(Optimizer, AStateThatDoesNotFitChangesNothing) {
   };
   refused([](eo::StateTree& s) { s["parameters"]["0"]["steps"] = -1; }, "has made -1 steps");
   refused([](eo::StateTree& s) { s["step_count"] = -1; }, "has made -1 steps");
+  constexpr auto largest = std::numeric_limits<std::int64_t>::max();  // one more step would overflow
+  refused([](eo::StateTree& s) { s["parameters"]["0"]["steps"] = largest; }, "a count is from 0 to 9007199254740992");
+  refused([](eo::StateTree& s) { s["step_count"] = largest; }, "a count is from 0 to 9007199254740992");
   refused([](eo::StateTree& s) { s["groups"]["0"]["lr"] = 0.0; }, "a learning rate is 0");
   refused(
       [](eo::StateTree& s) {
