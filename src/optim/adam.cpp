@@ -79,13 +79,7 @@ void Adam::update(std::size_t group) {
     if (!grad.full) continue;
     const auto t = static_cast<double>(slots_[i].steps + 1);
     const Tensor &mean = state_tensor(i, 0, o.state_dtype), &square = state_tensor(i, 1, mean.dtype());
-    const bool half = is_half(p.dtype());
-    float* const master = half ? master_of(i, group) : nullptr;
-    tasks.push_back({.weights = {.dtype = p.dtype(),
-                                 .weight = p.bytes(),
-                                 .master = master,
-                                 .stalls = half && master == nullptr && is_watched(i) ? watch.at(i - begin) : nullptr,
-                                 .size = p.size()},
+    tasks.push_back({.weights = watch.weights(p, i - begin, master_of(i, group), is_watched(i)),
                      .state_dtype = mean.dtype(),
                      .gradient = grad.value.bytes(),
                      .mean = mean.bytes(),

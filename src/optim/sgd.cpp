@@ -47,13 +47,7 @@ void SGD::update(std::size_t group) {
     const GradSlot& grad = p.body()->leaf->grad;
     if (!grad.full) continue;
     const Tensor* velocity = o.momentum != 0 ? &state_tensor(i, 0, o.state_dtype) : nullptr;
-    const bool half = is_half(p.dtype());
-    float* const master = half ? master_of(i, group) : nullptr;
-    tasks.push_back({.weights = {.dtype = p.dtype(),
-                                 .weight = p.bytes(),
-                                 .master = master,
-                                 .stalls = half && master == nullptr && is_watched(i) ? watch.at(i - begin) : nullptr,
-                                 .size = p.size()},
+    tasks.push_back({.weights = watch.weights(p, i - begin, master_of(i, group), is_watched(i)),
                      .state_dtype = velocity ? velocity->dtype() : float32,
                      .gradient = grad.value.bytes(),
                      .velocity = velocity ? velocity->bytes() : nullptr,

@@ -1,4 +1,5 @@
 #pragma once
+#include "everyo/tensor.h"
 #include "kernels/optimizer.h"
 #include "tensor/pool_allocator.h"
 
@@ -8,9 +9,14 @@ namespace everyo::inline v1 {
 class StallWatch {
  public:
   explicit StallWatch(std::size_t parameters) : parameters_(parameters) {}
-  kernels::Stalls* at(std::size_t parameter) {
-    if (stalls_.empty()) stalls_.resize(parameters_);
-    return &stalls_[parameter];
+  /// The weights of a step on parameter p, the i-th of the group. master: what Optimizer::master_of() gave; watched:
+  /// whether a half without one is watched.
+  kernels::WeightTask weights(const Tensor& p, std::size_t i, float* master, bool watched) {
+    return {.dtype = p.dtype(),
+            .weight = p.bytes(),
+            .master = master,
+            .stalls = is_half(p.dtype()) && master == nullptr && watched ? at(i) : nullptr,
+            .size = p.size()};
   }
   /// f(parameter, what was found).
   template <class F>
@@ -19,6 +25,10 @@ class StallWatch {
   }
 
  private:
+  kernels::Stalls* at(std::size_t i) {
+    if (stalls_.empty()) stalls_.resize(parameters_);
+    return &stalls_[i];
+  }
   std::size_t parameters_;
   PoolVector<kernels::Stalls> stalls_;
 };
