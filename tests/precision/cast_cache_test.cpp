@@ -93,6 +93,21 @@ TEST_F(CastOfParameter, IsNotKeptWhereWritesGoUnseen) {
   EXPECT_EQ(low(layer, x).to_vector(), expected(layer, x));
 }
 
+TEST_F(CastOfParameter, IsNotUsedOnceWritesGoUnseen) {
+  low(layer, x);
+  auto* values = reinterpret_cast<float*>(weight.escape());
+  values[0] = 100;
+  EXPECT_EQ(low(layer, x).to_vector(), expected(layer, x));
+
+  Linear viewed(6, 5, {.seed = 1});
+  const Tensor seen = viewed.parameters()[0];
+  low(viewed, x);
+  seen.body()->storage->open_view();
+  seen.data<float>()[0] = 100;
+  EXPECT_EQ(low(viewed, x).to_vector(), expected(viewed, x));
+  seen.body()->storage->close_view();
+}
+
 TEST_F(CastOfParameter, IsNotKeptWhileAViewIsOpen) {
   Storage& storage = *weight.body()->storage;
   storage.open_view();

@@ -36,6 +36,20 @@ TEST(AutocastCorner, TakesIntegersBesideAFloat) {  // as promotion does without 
   EXPECT_THROW(matmul(counts, Tensor::ones({4, 2}, int64)), DTypeError);
 }
 
+TEST(AutocastCorner, AProductOfNoRowsGivesAGradientOfZeros) {
+  for (const DType dtype : {float16, bfloat16}) {
+    const Tensor w = drawn({3, 2}, 0);
+    w.set_requires_grad();
+    Tensor total;
+    {
+      const Autocast low(dtype);
+      total = sum(matmul(Tensor::zeros({0, 3}), w));
+    }
+    total.backward();
+    EXPECT_EQ(w.grad().to_vector(), std::vector<double>(6, 0.0));
+  }
+}
+
 TEST(AutocastCorner, AGraphIsAsItWasRecorded) {  // whatever the mode is during backward
   const Tensor w = drawn({4, 3}, 0), x = drawn({2, 4}, 1);
   w.set_requires_grad();
@@ -230,6 +244,50 @@ TEST(GradScalerCorner, ABackwardThatThrowsScalesNoOther) {
   sum(other).backward();
   const SGD optimizer(std::vector<Tensor>{other}, {.lr = 1});
   EXPECT_EQ(clip_grad_norm(optimizer.parameters(), 10), 1);  // refuses what is scaled
+}
+
+TEST(GradScalerCorner, ABackwardOfALeafItselfIsScaledByNoEarlierOne) {
+  const Tensor w = slot(), leaf = slot();
+  GradScaler({.init_scale = 4}).backward(sum(w));
+  leaf.backward();
+  EXPECT_EQ(clip_grad_norm(std::vector{leaf}, 10), 1);  // refuses what is scaled
+}
+
+TEST(GradScalerCorner, ScalesAHalfLossInFloat32) {  // 65536 is beyond float16
+  for (const DType dtype : {float16, bfloat16}) {
+    const Tensor scaled = GradScaler().scale(sum(slot(1, dtype)));
+    EXPECT_EQ(scaled.dtype(), float32);
+    EXPECT_EQ(scaled.item(), 65536);
+  }
+}
+
+// One weight w in two places: w w x, whose gradient by w is 2 w x. It is kept by place until it is asked for.
+struct Twice : Module<Twice> {
+  Twice() {
+    first.weight.tensor().assign(Tensor::ones({1, 1}));
+    second.weight = first.weight.tie();
+  }
+  void visit(Visitor& v) { v("first", first)("second", second); }
+  [[nodiscard]] Tensor forward(const Tensor& x) const { return second(first(x)); }
+  Linear first{1, 1, {.bias = false}}, second{1, 1, {.bias = false}};
+};
+
+TEST(GradScalerCorner, ABackwardAddsToWhatWasDoneToATiedGradient) {
+  Twice net;
+  const SGD optimizer(net.parameters(), {.lr = 1});
+  const Tensor x = Tensor::ones({1, 1}), weight = optimizer.parameters()[0];
+  GradScaler scaler({.init_scale = 4});
+  scaler.backward(sum(net(x)));
+  EXPECT_EQ(weight.grad().item(), 8);
+  scaler.unscale(optimizer);
+  sum(net(x)).backward();
+  EXPECT_EQ(weight.grad().item(), 2 + 2);
+  clip_grad_norm(optimizer.parameters(), 1);
+  sum(net(x)).backward();
+  EXPECT_EQ(weight.grad().item(), 1 + 2);
+  clip_grad_value(optimizer.parameters(), 1.5);
+  sum(net(x)).backward();
+  EXPECT_EQ(weight.grad().item(), 1.5 + 2);
 }
 
 TEST(GradScalerCorner, AStepThatThrewCountsAsNone) {

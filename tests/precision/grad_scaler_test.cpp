@@ -150,6 +150,20 @@ TEST(GradScaler, RefusesOptionsAndStatesOutOfRange) {
   EXPECT_EQ(scaler.scale(), 65536);
 }
 
+TEST(GradScaler, GrowsAfterCleanStepsInARow) {  // not in all
+  Line line;
+  GradScaler scaler({.init_scale = 4, .growth_interval = 2});
+  std::vector<double> scales;
+  for (const double slope : {1.0, infinity, 1.0, infinity, 1.0, 1.0}) {
+    line.optimizer.zero_grad();
+    scaler.backward(line.loss(slope));
+    scaler.step(line.optimizer);
+    scaler.update();
+    scales.push_back(scaler.scale());
+  }
+  EXPECT_EQ(scales, (std::vector<double>{4, 2, 2, 1, 1, 2}));
+}
+
 TEST(GradScaler, NeverGrowsOutOfFloat32) {
   Line line;
   GradScaler scaler({.init_scale = 0x1p125, .growth_interval = 1});
