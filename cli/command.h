@@ -37,6 +37,7 @@ Command add_doctor(CLI::App& program, Common& common);
 Command add_verify(CLI::App& program, Common& common);
 Command add_pack(CLI::App& program, Common& common);
 Command add_launch(CLI::App& program, Common& common);
+Command add_diff(CLI::App& program, Common& common);
 
 void add_common(CLI::App& app, Common& common);
 

@@ -13,14 +13,14 @@ namespace {
 constexpr const char *config_name = "config.json", *metrics_name = "metrics.jsonl", *settings_name = "settings.json";
 constexpr std::chrono::seconds between_checkpoints{10};
 
-// The lines of whole epochs up to this one; a line that was cut short is none.
-std::string rows_of(const std::filesystem::path& file, std::int64_t epochs) {
+// The lines whose number (an epoch, a step) is up to `last`; a line that was cut short is none.
+std::string rows_of(const std::filesystem::path& file, const char* number, std::int64_t last) {
   std::string rows;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object() || !row.contains("epoch") || !row["epoch"].is_number_integer()) break;
-    if (row["epoch"].get<std::int64_t>() > epochs) break;
+    if (!row.is_object() || !row.contains(number) || !row[number].is_number_integer()) break;
+    if (row[number].get<std::int64_t>() > last) break;
     rows += line + '\n';
   }
   return rows;
@@ -47,8 +47,9 @@ RunFolder::RunFolder(std::filesystem::path path, bool resumed, std::int64_t epoc
   std::filesystem::create_directories(path_, error);
   if (!error) std::filesystem::remove(path_ / config_name, error);
   if (!error && !resumed) std::filesystem::remove_all(store_.folder(), error);
+  if (!error && !resumed) std::filesystem::remove(digests(path_), error);
   if (error) throw everyo::FileError(fmt::format("--out {}: cannot be used: {}", path_.string(), error.message()));
-  everyo::save_text(path_ / metrics_name, resumed ? rows_of(path_ / metrics_name, epochs_done) : "");
+  everyo::save_text(path_ / metrics_name, resumed ? rows_of(path_ / metrics_name, "epoch", epochs_done) : "");
   metrics_.open(path_ / metrics_name, std::ios::app);
   check_metrics();
 }
@@ -77,6 +78,25 @@ void RunFolder::add_metrics(const everyo::EpochMetrics& m) {
   }
   metrics_ << row.dump() << '\n' << std::flush;
   check_metrics();
+}
+
+bool RunFolder::has_digests(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(digests(path), ignored);
+}
+
+void RunFolder::keep_digests(std::int64_t steps_done) {
+  everyo::save_text(digests(path_), steps_done == 0 ? "" : rows_of(digests(path_), "step", steps_done));
+  digests_.open(digests(path_), std::ios::app);
+}
+
+void RunFolder::add_digest(const everyo::StepDigest& of) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const auto& [name, kind, digest] : of.tensors) tensors.push_back({name, kind, digest});
+  const nlohmann::json row{{"step", of.step}, {"digest", of.digest}, {"tensors", std::move(tensors)}};
+  digests_ << row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n' << std::flush;
+  if (!digests_)
+    throw everyo::FileError(fmt::format("--out {}: {} cannot be written", path_.string(), digests(path_).string()));
 }
 
 bool RunFolder::is_time() const { return std::chrono::steady_clock::now() - last_save_ >= between_checkpoints; }

@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -8,12 +9,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 
 namespace cli {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+// Shared with the processes that are forked from here on, so that a signal to any of them stops the run.
+volatile std::sig_atomic_t own_flag = 0;
+volatile std::sig_atomic_t* interrupted = &own_flag;
 
 std::int64_t milliseconds() {
   using namespace std::chrono;
@@ -43,13 +47,15 @@ std::string scaling_of(const everyo::TrainProgress& now) {
 }  // namespace
 
 void note_interrupts() {
+  void* const shared = mmap(nullptr, sizeof own_flag, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared != MAP_FAILED) interrupted = new (shared) volatile std::sig_atomic_t(0);
   struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_handler = [](int) { *interrupted = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
-bool was_interrupted() { return interrupted != 0; }
+bool was_interrupted() { return *interrupted != 0; }
 
 void say(const std::string& message) {
   std::fflush(stdout);

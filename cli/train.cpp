@@ -8,8 +8,9 @@
 #include "cli/command.h"
 #include "cli/rows.h"
 #include "cli/run_folder.h"
-#include "cli/settings.h"
 #include "cli/terminal.h"
+#include "cli/train_options.h"
+#include "cli/workers.h"
 #include "everyo/data.h"
 #include "everyo/io.h"
 #include "everyo/isa.h"
@@ -19,79 +20,8 @@
 namespace cli {
 namespace {
 
-constexpr std::int64_t many = 1'000'000'000;
-
-struct Choices {
-  Source source;
-  std::string model = "mlp", optimizer = "adam", schedule = "constant", precision = "float32", out, config;
-  std::int64_t epochs = 30, batch = 32, accumulate = 1, seed = 0, warm_up = 0, workers = 0;
-  std::optional<double> lr, clip, validation;
-  std::optional<std::int64_t> patience;
-  bool resume = false;
-};
-
-/// The options of a run, and the values they have.
-struct Run {
-  explicit Run(CLI::App& app) : settings(app) {
-    using enum Settings::OnResume;
-    Choices& c = choices;
-    settings
-        .add("data", &c.source.data,
-             "what to train on: digits, a .csv or packed file, or one of .npy or IDX with --labels")
-        ->check(data_source())
-        ->capture_default_str();
-    settings.add("labels", &c.source.labels, "file with the labels of a --data file of .npy or IDX");
-    settings.add("target", &c.source.target, "column of a .csv file with the labels, by its name; without it the last");
-    settings.add("model", &c.model, "mlp: a network of rows; cnn: of square images, given as rows of pixels")
-        ->check(one_of(everyo::model_names()))
-        ->capture_default_str();
-    settings.add("epochs", &c.epochs, "passes over the data", free)
-        ->check(whole_number(1, many))
-        ->capture_default_str();
-    settings.add("batch", &c.batch, "samples of a step")->check(whole_number(1, many))->capture_default_str();
-    settings.add("accumulate", &c.accumulate, "micro-batches that a batch is cut into, to save memory", free)
-        ->check(whole_number(1, many))
-        ->capture_default_str();
-    settings.add("optimizer", &c.optimizer, "what makes steps of gradients; sgd has momentum 0.9")
-        ->check(one_of(everyo::optimizer_names()))
-        ->capture_default_str();
-    settings.add("lr", &c.lr, "learning rate; without it 0.05 for sgd, 0.001 for adam and adamw")
-        ->check(number_above_zero());
-    settings.add("schedule", &c.schedule, "how the learning rate falls over the run")
-        ->check(one_of(everyo::schedule_names()))
-        ->capture_default_str();
-    settings.add("warm-up", &c.warm_up, "steps in which the learning rate rises first")
-        ->check(whole_number(0, many))
-        ->capture_default_str();
-    settings
-        .add("precision", &c.precision,
-             "of matrix products and convolutions; weights are float32 in each, and float16 scales the loss")
-        ->check(one_of(everyo::precision_names()))
-        ->capture_default_str();
-    settings.add("clip", &c.clip, "largest norm of all gradients together")->check(number_above_zero());
-    settings
-        .add("validation", &c.validation,
-             "fraction of the rows to validate on; the run ends with the weights of the best epoch")
-        ->check(fraction());
-    settings.add("patience", &c.patience, "stop after more epochs than this without a better validation loss", free)
-        ->check(whole_number(0, many));
-    settings.add("workers", &c.workers, "threads that make batches ahead; 0: each when it is needed", free)
-        ->check(whole_number(0, everyo::most_loader_workers))
-        ->capture_default_str();
-    settings.add("seed", &c.seed, "of weights, order of samples, and dropout")
-        ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
-        ->capture_default_str();
-    app.add_option("--config", c.config, "JSON file with options by name, as a run's settings.json; flags come first");
-    app.add_option("--out", c.out,
-                   "folder for the model, its settings and metrics, and checkpoints; a finished run in it is replaced");
-    app.add_flag("--resume", c.resume, "go on with the run in --out, from its newest checkpoint");
-  }
-  Choices choices;
-  Settings settings;
-};
-
 /// The newest whole checkpoint of the run.
-everyo::Checkpoint checkpoint_of(const Choices& choices) {
+everyo::Checkpoint checkpoint_of(const TrainChoices& choices) {
   if (choices.out.empty()) throw UsageError("--resume needs --out FOLDER, the folder of the run to go on with");
   std::optional<everyo::Checkpoint> found = RunFolder::checkpoints(choices.out).load_latest();
   if (!found)
@@ -101,20 +31,28 @@ everyo::Checkpoint checkpoint_of(const Choices& choices) {
   return *std::move(found);
 }
 
-everyo::TrainConfig config_of(const Choices& c, const everyo::Loader& loader) {
-  const std::int64_t steps = c.epochs * loader.batches();
-  if (c.warm_up >= steps)
-    throw UsageError(fmt::format("--warm-up {} is the whole run: {} epochs of {} steps; take fewer", c.warm_up,
-                                 c.epochs, loader.batches()));
+everyo::TrainConfig config_of(const TrainChoices& c, const everyo::Loader& loader, everyo::ProcessGroup* group) {
   everyo::TrainConfig config{.epochs = c.epochs,
                              .seed = static_cast<std::uint64_t>(c.seed),
                              .clip_norm = c.clip,
                              .accumulate = c.accumulate,
-                             .precision = everyo::dtype_of(c.precision)};
+                             .precision = everyo::dtype_of(c.precision),
+                             .group = group,
+                             .virtual_shards = c.virtual_shards};
   if (c.schedule != "constant" || c.warm_up > 0)
-    config.schedule = everyo::make_schedule(c.schedule, {.steps = steps, .warm_up = c.warm_up});
+    config.schedule = everyo::make_schedule(c.schedule, {.steps = c.epochs * loader.batches(), .warm_up = c.warm_up});
   if (c.validation) config.early_stopping.emplace(everyo::EarlyStoppingOptions{.patience = c.patience});
   return config;
+}
+
+everyo::LoaderOptions loader_of(const TrainChoices& c, const everyo::ProcessGroup* group) {
+  return {.batch = c.batch,
+          .shuffle = true,
+          .seed = static_cast<std::uint64_t>(c.seed),
+          .rank = group == nullptr ? 0 : group->rank(),
+          .world_size = group == nullptr ? 1 : group->world_size(),
+          .shards = c.virtual_shards,
+          .workers = static_cast<std::int32_t>(c.loader_workers)};
 }
 
 nlohmann::json source_of(const Source& source) {
@@ -125,8 +63,8 @@ nlohmann::json source_of(const Source& source) {
 }
 
 /// Brings the options together: flags, --config, and those of the run to go on with, whose checkpoint is returned.
-std::optional<everyo::Checkpoint> settle(Run& run) {
-  const Choices& choices = run.choices;
+std::optional<everyo::Checkpoint> settle(TrainRun& run) {
+  const TrainChoices& choices = run.choices;
   if (!choices.config.empty()) run.settings.read(choices.config);
   std::optional<everyo::Checkpoint> from;
   if (choices.resume) {
@@ -135,6 +73,10 @@ std::optional<everyo::Checkpoint> settle(Run& run) {
   }
   if (choices.patience && !choices.validation)
     throw UsageError("--patience needs --validation FRACTION, the rows whose loss it watches");
+  if (choices.virtual_shards > 0 && choices.virtual_shards < choices.workers)
+    throw UsageError(fmt::format("--virtual-shards {} are fewer than --workers {}; each worker needs one",
+                                 choices.virtual_shards, choices.workers));
+  if (choices.digests && choices.out.empty()) throw UsageError("--digests needs --out FOLDER, where they are kept");
   if (!choices.resume && !choices.out.empty() && RunFolder::is_unfinished(choices.out))
     throw UsageError(fmt::format(
         "--out {} holds a run that is not finished; go on with it by --resume, or remove the folder", choices.out));
@@ -146,7 +88,7 @@ struct Rows {
   everyo::ModelOptions sizes;                    ///< of a model for them
 };
 
-Rows rows_of(const Choices& choices) {
+Rows rows_of(const TrainChoices& choices) {
   const everyo::ArrayDataset all = load_rows(choices.source);
   const everyo::ModelOptions sizes{
       .inputs = all.features.shape()[1], .classes = classes_of(all), .seed = static_cast<std::uint64_t>(choices.seed)};
@@ -156,41 +98,72 @@ Rows rows_of(const Choices& choices) {
   return {std::move(parts.train), std::move(parts.test), std::move(data.test), sizes};
 }
 
-/// What a run is made of. Its trainer refers to the rest, so it stays where it is.
+/// Refuses what the options and the data, or the run to go on with, do not allow.
+void check(const TrainChoices& choices, const Rows& rows, const std::optional<everyo::Checkpoint>& from) {
+  everyo::Loader loader(rows.train, loader_of(choices, nullptr));
+  if (choices.warm_up >= choices.epochs * loader.batches())
+    throw UsageError(fmt::format("--warm-up {} is the whole run: {} epochs of {} steps; take fewer", choices.warm_up,
+                                 choices.epochs, loader.batches()));
+  if (from) loader.load(from->state.at("trainer").at("loader"));
+  if (loader.epoch() + (loader.position() > 0 ? 1 : 0) > choices.epochs)
+    throw UsageError(fmt::format("--epochs {}: the run in {} is in epoch {} already; give more, or leave it out",
+                                 choices.epochs, choices.out, loader.epoch() + 1));
+}
+
+/// What a run is made of on one rank. Its trainer refers to the rest, so it stays where it is.
 struct Parts {
-  explicit Parts(const Choices& c)
-      : rows(rows_of(c)),
+  Parts(const TrainChoices& c, const Rows& all, everyo::ProcessGroup* of, RunFolder*& out)
+      : rows(all),
+        group(of),
         model(everyo::make_model(c.model, rows.sizes)),
         optimizer(everyo::make_optimizer(c.optimizer, model->parameters(), c.lr)),
         rate(optimizer->lr()),
-        loader(rows.train, {.batch = c.batch,
-                            .shuffle = true,
-                            .seed = static_cast<std::uint64_t>(c.seed),
-                            .workers = static_cast<std::int32_t>(c.workers)}),
-        trainer(*model, *optimizer, everyo::CrossEntropyLoss(), config_of(c, loader)) {}
+        loader(rows.train, loader_of(c, of)),
+        trainer(*model, *optimizer, everyo::CrossEntropyLoss(), with_digests(config_of(c, loader, of), c, out)) {}
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
-  Rows rows;
+  /// Ranks have the same figures; the first one prints and saves them.
+  [[nodiscard]] bool is_first() const { return group == nullptr || group->rank() == 0; }
+  /// Steps made and left out.
+  [[nodiscard]] std::int64_t tried() const {
+    return trainer.steps() + (trainer.scaler() == nullptr ? 0 : trainer.scaler()->skipped_steps());
+  }
+
+  const Rows& rows;
+  everyo::ProcessGroup* group;
   std::unique_ptr<everyo::ModuleBase> model;
   std::unique_ptr<everyo::Optimizer> optimizer;
   double rate;  // before a schedule has its say
   everyo::Loader loader;
   everyo::Trainer trainer;
+
+ private:
+  everyo::TrainConfig with_digests(everyo::TrainConfig config, const TrainChoices& c, RunFolder*& out) const {
+    if (c.digests && is_first()) config.digests = [&out](const everyo::StepDigest& digest) { out->add_digest(digest); };
+    return config;
+  }
 };
 
-void announce(const Choices& choices, const Parts& parts, const std::optional<everyo::Checkpoint>& from) {
+void announce(const TrainChoices& choices, const Parts& parts, const std::optional<everyo::Checkpoint>& from) {
   fmt::print("{} on {}: {} parameters, {} samples, {} with learning rate {:g}{}\n", choices.model, choices.source.data,
              parts.model->num_parameters(), parts.rows.train.size(), choices.optimizer, parts.rate,
              choices.precision == "float32" ? "" : ", products in " + choices.precision);
-  fmt::print("effective batch {}\n",
-             everyo::to_string(everyo::effective_batch(parts.loader.options(), choices.accumulate)));
+  if (choices.virtual_shards == 0)
+    fmt::print("effective batch {}\n",
+               everyo::to_string(everyo::effective_batch(parts.loader.options(), choices.accumulate)));
+  else
+    fmt::print("effective batch {} in {} virtual shards, on {} {}\n", parts.loader.options().batch,
+               choices.virtual_shards, choices.workers, choices.workers == 1 ? "worker" : "workers");
   if (from) fmt::print("resumed from {} at step {}\n", from->folder.string(), from->step);
 }
 
 /// Trains to the end or to an interrupt, and leaves metrics and checkpoints in `out`, if there is one.
-everyo::TrainResult fit(const Run& run, Parts& parts, RunFolder* out) {
+everyo::TrainResult fit(const TrainRun& run, Parts& parts, RunFolder* out) {
   everyo::Trainer& trainer = parts.trainer;
+  everyo::FitOptions options;
+  if (run.choices.validation) options.validation = &parts.rows.validation;
+  if (!parts.is_first()) return trainer.fit(parts.loader, options);
   std::optional<std::int64_t> saved_at;
   const auto save = [&](bool is_best) {
     saved_at = trainer.steps();
@@ -199,8 +172,6 @@ everyo::TrainResult fit(const Run& run, Parts& parts, RunFolder* out) {
     state["trainer"] = trainer.state(parts.loader);
     out->save_checkpoint(state, trainer.steps(), is_best);
   };
-  everyo::FitOptions options;
-  if (run.choices.validation) options.validation = &parts.rows.validation;
   everyo::TrainResult result;
   {
     Progress progress;
@@ -224,7 +195,7 @@ everyo::TrainResult fit(const Run& run, Parts& parts, RunFolder* out) {
   return result;
 }
 
-int report_interrupted(const Choices& choices, const Parts& parts) {
+int report_interrupted(const TrainChoices& choices, const Parts& parts) {
   std::fflush(stdout);
   const std::string how = choices.out.empty() ? std::string("nothing was saved; --out FOLDER would have")
                                               : fmt::format("go on with: everyo train --resume --out {}", choices.out);
@@ -233,11 +204,12 @@ int report_interrupted(const Choices& choices, const Parts& parts) {
 }
 
 /// Tests the trained model, saves it in `out`, if there is one, and says what came of it.
-int finish(const Common& common, const Choices& choices, Parts& parts, RunFolder* out, double seconds) {
+int finish(const Common& common, const TrainChoices& choices, Parts& parts, RunFolder* out, double seconds) {
+  const everyo::Evaluation test = parts.trainer.evaluate(parts.rows.test);
+  if (!parts.is_first()) return success;
   if (const everyo::EarlyStopping* const early = parts.trainer.early_stopping(); early && early->best_epoch() > 0)
     fmt::print("{}the validation loss was best in epoch {}, {:.4f}; the model has its weights\n",
                parts.loader.epoch() < choices.epochs ? "stopped early: " : "", early->best_epoch(), early->best());
-  const everyo::Evaluation test = parts.trainer.evaluate(parts.rows.test);
   if (!std::isfinite(test.loss))
     throw everyo::StateError(fmt::format(
         "the trained model's loss on the held-out rows is {}; it was not saved; try a lower learning rate", test.loss));
@@ -251,6 +223,9 @@ int finish(const Common& common, const Choices& choices, Parts& parts, RunFolder
                           {"optimizer", {{"name", choices.optimizer}, {"lr", parts.rate}}},
                           {"precision", choices.precision},
                           {"seed", choices.seed},
+                          {"workers", choices.workers},
+                          {"transport", choices.transport},
+                          {"virtual_shards", choices.virtual_shards},
                           {"isa", everyo::name_of(everyo::isa())},
                           {"digest", digest},
                           {"test_loss", test.loss},
@@ -273,33 +248,43 @@ int finish(const Common& common, const Choices& choices, Parts& parts, RunFolder
   return success;
 }
 
-int train(const Common& common, Run& run) {
-  note_interrupts();
-  const Choices& choices = run.choices;
-  const std::optional<everyo::Checkpoint> from = settle(run);
-  Parts parts(choices);
-  everyo::Loader& loader = parts.loader;
-  if (from) parts.trainer.load(from->state.at("trainer"), loader);
-  if (loader.epoch() + (loader.position() > 0 ? 1 : 0) > choices.epochs)
-    throw UsageError(fmt::format("--epochs {}: the run in {} is in epoch {} already; give more, or leave it out",
-                                 choices.epochs, choices.out, loader.epoch() + 1));
+/// One rank's part of the run, from its model to its exit code.
+int work(const Common& common, const TrainRun& run, const Rows& rows, const std::optional<everyo::Checkpoint>& from,
+         everyo::ProcessGroup* group) {
+  const TrainChoices& choices = run.choices;
+  RunFolder* out = nullptr;
+  Parts parts(choices, rows, group, out);
+  if (from) parts.trainer.load(from->state.at("trainer"), parts.loader);
   std::optional<RunFolder> folder;  // from here on an earlier run's record there is gone
-  if (!choices.out.empty()) {
-    folder.emplace(choices.out, choices.resume, loader.epoch());
-    folder->save_settings(run.settings.to_json());
+  if (!choices.out.empty() && parts.is_first()) {
+    out = &folder.emplace(choices.out, choices.resume, parts.loader.epoch());
+    out->save_settings(run.settings.to_json());
+    if (choices.digests) out->keep_digests(parts.tried());
   }
-  RunFolder* const out = folder ? &*folder : nullptr;
-  announce(choices, parts, from);
+  if (parts.is_first()) announce(choices, parts, from);
   const everyo::TrainResult result = fit(run, parts, out);
-  if (result.stopped) return report_interrupted(choices, parts);
-  return finish(common, choices, parts, out, result.seconds);
+  if (!result.stopped) return finish(common, choices, parts, out, result.seconds);
+  return parts.is_first() ? report_interrupted(choices, parts) : interrupted;
+}
+
+int train(const Common& common, TrainRun& run) {
+  note_interrupts();
+  const std::optional<everyo::Checkpoint> from = settle(run);
+  TrainChoices& choices = run.choices;
+  if (choices.resume && RunFolder::has_digests(choices.out)) choices.digests = true;
+  const Rows rows = rows_of(choices);
+  check(choices, rows, from);
+  return on_workers({.count = static_cast<int>(choices.workers),
+                     .as_threads = choices.transport == "threads",
+                     .threads = common.threads},
+                    [&](everyo::ProcessGroup* group) { return work(common, run, rows, from, group); });
 }
 
 }  // namespace
 
 Command add_train(CLI::App& program, Common& common) {
   CLI::App* app = program.add_subcommand("train", "train a model and test it on held-out rows");
-  const auto run = std::make_shared<Run>(*app);
+  const auto run = std::make_shared<TrainRun>(*app);
   return {app, [&common, run] { return train(common, *run); }};
 }
 

@@ -26,7 +26,8 @@ class Config(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         settings = json.loads((out / "settings.json").read_text())
         expected = {"data": "digits", "model": "mlp", "epochs": 2, "batch": 128, "accumulate": 1, "optimizer": "sgd", "lr": 0.1,
-                    "precision": "float32", "schedule": "constant", "warm_up": 3, "clip": 2.0, "seed": 0, "workers": 0}
+                    "precision": "float32", "schedule": "constant", "warm_up": 3, "clip": 2.0, "seed": 0, "workers": 1,
+                    "transport": "shm", "virtual_shards": 0, "loader_workers": 0}
         self.assertEqual(settings, expected)
         flags = run("train", "--epochs", "2", "--batch", "128", "--optimizer", "sgd", "--lr", "0.1", "--warm-up", "3", "--clip",
                     "2", "--json")

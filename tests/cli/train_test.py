@@ -70,7 +70,7 @@ class Train(unittest.TestCase):
         first = digest("--seed", "5", "--threads", "1")
         self.assertEqual(digest("--seed", "5", "--threads", "1"), first)
         self.assertEqual(digest("--seed", "5", "--threads", "2"), first)
-        self.assertEqual(digest("--seed", "5", "--workers", "2"), first)
+        self.assertEqual(digest("--seed", "5", "--loader-workers", "2"), first)
         self.assertNotEqual(digest("--seed", "6"), first)
 
     def test_each_run_says_its_effective_batch(self):

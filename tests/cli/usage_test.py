@@ -10,11 +10,12 @@ class Usage(unittest.TestCase):
     def test_help_names_the_commands_and_options(self):
         text = run("--help")
         self.assertEqual(text.returncode, 0)
-        for word in ("train", "evaluate", "inspect", "doctor", "verify", "--version", "--isa", "--json"):
+        for word in ("train", "evaluate", "inspect", "doctor", "verify", "launch", "diff", "--version", "--isa", "--json"):
             self.assertIn(word, text.stdout)
         text = run("train", "--help").stdout
         for word in ("--data", "--model", "--epochs", "--batch", "--optimizer", "--lr", "--seed", "--threads", "--out",
-                     "--accumulate", "--validation", "--patience", "--schedule", "--clip", "--workers", "--config"):
+                     "--accumulate", "--validation", "--patience", "--schedule", "--clip", "--workers", "--transport",
+                     "--virtual-shards", "--loader-workers", "--digests", "--config"):
             self.assertIn(word, text)
 
     def test_a_bad_instruction_set_of_the_environment_is_wrong_usage(self):
