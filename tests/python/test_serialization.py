@@ -56,6 +56,16 @@ def test_a_model_comes_back_as_it_was_saved(tmp_path):
     assert eo.load_metadata(path) == {"accuracy": 0.5, "name": "ü"}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_of_halves_come_back_in_the_dtype_of_the_class(tmp_path, dtype):
+    layer = eo.Linear(2, 3, seed=0)
+    layer.weight = eo.Parameter(layer.weight.detach().astype(dtype))
+    assert layer.weight.dtype == dtype
+    again = eo.load(eo.save(layer, tmp_path / "half.evo"))
+    assert again.weight.dtype == "float32"
+    np.testing.assert_array_equal(again.weight.numpy(), layer.weight.astype("float32").numpy())
+
+
 def test_an_archive_is_what_the_earlier_library_reads(tmp_path):
     path = eo.save(eo.Linear(2, 3, seed=0), tmp_path / "linear.evo", metadata={"a": [1]})
     with zipfile.ZipFile(path) as archive:

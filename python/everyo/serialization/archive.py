@@ -44,7 +44,8 @@ def save(
 
 
 def load(path: str | PathLike[str]) -> Module:
-    """The module in an archive, made by its registered class's from_config.
+    """The module in an archive, made by its registered class's from_config, whose dtypes it has: values of a float16 or
+    bfloat16 parameter are kept, in the float32 one that a class of the library makes.
 
     Runs no code of the file. Raises EveryOSerializationError for a file that is "not found" or "not a valid" archive, has a newer
     "format version", or names an "Unknown module type".
