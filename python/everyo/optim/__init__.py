@@ -227,7 +227,8 @@ class _NativeOptimizer(Optimizer):
 class SGD(_NativeOptimizer):
     """v = momentum v + g, v = g at first; p -= lr v, with Nesterov p -= lr (g + momentum v). Weight decay joins the gradient.
 
-    Half parameters have float32 masters unless `master_weights` is false. Raises ValueError "[0, 1)" for momentum and "Nesterov" without it.
+    Half parameters have float32 masters unless `master_weights` is false. Raises ValueError "[0, 1)" for momentum and "Nesterov"
+    without it.
     """
 
     def __init__(
