@@ -71,8 +71,8 @@ struct ExchangeTimes {
 ///       optimizer.step();
 ///     }
 ///
-/// Every rank makes the same number of backward passes; one that has no samples left calls take_part() instead. It
-/// refers to model and group, which must outlive it.
+/// Every rank makes the same number of backward passes (an exception in one ends the group); one that has no samples
+/// left calls take_part() instead. It refers to model and group, which must outlive it.
 class EVERYO_API DataParallel {
  public:
   /// Throws DistributedError when the ranks' models differ in names, shapes or dtypes, or, without broadcast_weights,
@@ -108,6 +108,7 @@ class EVERYO_API DataParallel {
 
  private:
   struct Bucket;
+  struct Walk;
   void begin();
   void ready(std::size_t parameter);
   void launch(Bucket& bucket);

@@ -89,6 +89,21 @@ struct DataParallel::Bucket {
   Work work{};
 };
 
+// One backward: an exception may end it before its end is reached. Then others must not wait for what will not come,
+// nor the next backward go on with this one's exchange.
+struct DataParallel::Walk {
+  explicit Walk(DataParallel& of) : parallel(of) {}
+  ~Walk() {
+    if (complete) return;
+    parallel.running_ = false;
+    parallel.group_.end(fmt::format("rank {}'s backward was broken off by an exception", parallel.group_.rank()));
+  }
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+  DataParallel& parallel;
+  bool complete = false;
+};
+
 DataParallel::DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options)
     : model_(model), group_(group), options_(options) {
   if (options.bucket_bytes < 1) throw ValueError("[DataParallel] bucket_bytes is 0; it must be 1 or more");
@@ -145,7 +160,11 @@ void DataParallel::ready(std::size_t parameter) {
   if (no_sync_ > 0) return;
   if (!running_) {
     begin();
-    if (context().engine.walk != nullptr) at_backward_end([this] { finish(); });
+    if (context().engine.walk != nullptr)
+      at_backward_end([this, walk = std::make_shared<Walk>(*this)] {
+        walk->complete = true;
+        finish();
+      });
   }
   early_ = launched_;
   if (!is_ready_[parameter]) --buckets_[bucket_of_[parameter]].missing;

@@ -334,7 +334,8 @@ Ref<Storage> ProcessGroup::shared_memory(std::size_t bytes) {
   broadcast(std::as_writable_bytes(std::span(offset)), 0);
   std::byte* const region = world->map_region(offset[0], all);
   barrier();  // nobody sends a reference to it before everyone has it
-  return Storage::borrow(region + own * static_cast<std::size_t>(rank()), bytes, [world] {});
+  std::byte* const data = region + own * static_cast<std::size_t>(rank());
+  return Storage::borrow(data, bytes, [world, data, own] { parallel::SharedWorld::give_back(data, own); });
 }
 
 std::unique_ptr<ProcessGroup> single_process_group() {

@@ -51,7 +51,7 @@ SharedTransport::SharedTransport(std::shared_ptr<SharedWorld> world, int rank, T
 SharedTransport::~SharedTransport() {
   for (const Peer& peer : peers_)
     if (peer.descriptor >= 0) close(peer.descriptor);
-  world_->info(rank_).presence.store(static_cast<std::uint32_t>(Presence::left));
+  world_->leave(rank_);
 }
 
 template <class Ready>
@@ -81,7 +81,9 @@ void SharedTransport::send(int to, const Call& call, std::span<const std::byte> 
   Slot& slot = ring.slots[peer.sent % ring_depth];
   slot.call = call;
   slot.bytes = bytes.size();
-  slot.reference = bytes.size() >= worth_a_reference ? world_->reference_of(bytes) : 0;
+  // A short message of a pair must not wait for its receiver, who may be sending one, too.
+  const bool must_find_room = call.operation == Operation::send && call.bytes < 2 * piece_bytes;
+  slot.reference = bytes.size() >= worth_a_reference && !must_find_room ? world_->reference_of(bytes) : 0;
   if (slot.reference == 0 && !bytes.empty())
     std::memcpy(world_->slot(rank_, to, peer.sent), bytes.data(), bytes.size());
   ++peer.sent;

@@ -169,6 +169,14 @@ std::span<const std::byte> SharedWorld::resolve(std::uint64_t reference, std::si
   throw DistributedError("[ProcessGroup] another rank's shared memory is not mapped here", -1);
 }
 
+void SharedWorld::leave(int rank) noexcept {
+  info(rank).presence.store(static_cast<std::uint32_t>(Presence::left));
+  for (int r = 0; r < world_size(); ++r)
+    if (info(r).presence.load() != static_cast<std::uint32_t>(Presence::left)) return;
+  if (offset_ != 0) give_back(slots_, bytes_ - static_cast<std::size_t>(slots_ - data_));
+}
+void SharedWorld::give_back(std::byte* data, std::size_t bytes) noexcept { madvise(data, bytes, MADV_REMOVE); }
+
 void SharedWorld::fail(int rank, std::string_view reason) noexcept {
   std::uint32_t none = 0;
   if (!header().failure.compare_exchange_strong(none, 1)) return;

@@ -102,6 +102,11 @@ class SharedWorld {
   /// The bytes of another rank's reference. Throws DistributedError when they lie nowhere here.
   [[nodiscard]] std::span<const std::byte> resolve(std::uint64_t reference, std::size_t bytes) const;
 
+  /// A rank that is here leaves. The last one gives the memory of a part's messages back to the system.
+  void leave(int rank) noexcept;
+  /// The same for bytes of map_region() that nobody needs any more; whole pages.
+  static void give_back(std::byte* data, std::size_t bytes) noexcept;
+
   /// Keeps the first failure; wakes nobody: who waits looks every few milliseconds.
   void fail(int rank, std::string_view reason) noexcept;
   /// This group or the whole run: a rank may die before it joins a part.
