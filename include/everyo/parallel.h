@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "everyo/communicator.h"
@@ -20,13 +21,31 @@ namespace everyo::inline v1 {
 /// A rank failed, is gone or stopped, or calls something else than the others. The group cannot be used any more.
 class EVERYO_API DistributedError : public Error {
  public:
-  DistributedError(const std::string& message, int rank) : Error(message, ErrorKind::distributed), rank_(rank) {}
+  DistributedError(const std::string& message, int rank, std::string details = {})
+      : Error(message, ErrorKind::distributed), rank_(rank), details_(std::move(details)) {}
   ~DistributedError() override;
   /// The rank that the trouble came from; -1: not known.
   [[nodiscard]] int rank() const noexcept { return rank_; }
+  /// What the rank's WorkerError had of them.
+  [[nodiscard]] const std::string& details() const noexcept { return details_; }
 
  private:
   int rank_;
+  std::string details_;
+};
+
+/// What a worker throws to say in its own words what went wrong: they stand where another exception's type and message
+/// would.
+class EVERYO_API WorkerError : public Error {
+ public:
+  explicit WorkerError(const std::string& what, std::string details = {})
+      : Error(what, ErrorKind::distributed), details_(std::move(details)) {}
+  ~WorkerError() override;
+  /// Of any length, such as a traceback.
+  [[nodiscard]] const std::string& details() const noexcept { return details_; }
+
+ private:
+  std::string details_;
 };
 
 /// An exchange under way. The spans it was given must stay as they are until wait() has returned.
@@ -120,6 +139,10 @@ EVERYO_API std::unique_ptr<ProcessGroup> single_process_group();
 struct SpawnOptions {
   Timeout timeout = default_timeout;  ///< of the whole call and of each wait of a rank for another
   int threads = 0;                    ///< of a rank's kernels; 0: the processors there are, shared out
+  /// Called about every 20 ms by the thread that waits for the ranks; what it throws ends them, and the call.
+  std::function<void()> look{};
+  /// In place of fork(2), for a runtime that must know of it.
+  std::function<int()> fork{};
 };
 
 /// Runs `worker` on world_size ranks at once, as threads of this process. What they return, in rank order. When one
@@ -133,6 +156,15 @@ EVERYO_API std::vector<std::string> run_threads(int world_size, const std::funct
 EVERYO_API std::vector<std::string> run_processes(int world_size,
                                                   const std::function<std::string(ProcessGroup&)>& worker,
                                                   const SpawnOptions& options = {});
+/// The same as programs: each rank runs `command`, finds its group with init_process_group(), and hands its result over
+/// with report_result(). Throws ValueError also without a program.
+EVERYO_API std::vector<std::string> run_programs(int world_size, const std::vector<std::string>& command,
+                                                 const SpawnOptions& options = {});
+/// In a program that run_programs has started, once: what the rank returns, or why it cannot. It should end then.
+/// Throws StateError where nobody waits for it.
+EVERYO_API void report_result(std::string_view result);
+EVERYO_API void report_problem(const WorkerError& problem);
+
 /// Runs a program on world_size ranks and waits for all of them: its exit status (128 and the signal of a process that
 /// was killed) of the rank to blame, 0 when all ended well. The program finds its group with init_process_group(). The
 /// timeout is that of a rank's waits alone. Throws ValueError as above, and without a program; FileError for one that

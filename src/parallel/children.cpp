@@ -36,11 +36,11 @@ struct Descriptor {
 
 }  // namespace
 
-Child::Child(const std::function<void(int)>& life) {
+Child::Child(const std::function<void(int)>& life, const std::function<int()>& fork) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) refuse("pipe");
   Descriptor from{ends[0]}, to{ends[1]};
-  process_ = fork();
+  process_ = fork ? fork() : ::fork();
   if (process_ < 0) refuse("process");
   if (process_ == 0) {
     life(to.value);
@@ -53,6 +53,7 @@ Child::Child(Child&& other) noexcept
     : process_(std::exchange(other.process_, -1)),
       pipe_(std::exchange(other.pipe_, -1)),
       stopped_looks_(other.stopped_looks_),
+      ended_stopped_(other.ended_stopped_),
       said_(std::move(other.said_)) {}
 Child::~Child() {
   if (process_ >= 0) {
@@ -68,7 +69,10 @@ bool Child::look_whether_stopped() {
   stopped_looks_ = state == 'T' || state == 't' ? stopped_looks_ + 1 : 0;
   return stopped();
 }
-void Child::end() noexcept { kill(process_, SIGKILL); }
+void Child::end() noexcept {
+  ended_stopped_ = ended_stopped_ || stopped();
+  kill(process_, SIGKILL);
+}
 
 void Child::listen() {
   std::array<char, 1 << 16> buffer;
@@ -87,9 +91,15 @@ bool Child::reap(Outcome& outcome, bool silent) {
     outcome.done = true;
   } else if (silent && !said_.empty()) {
     outcome.problem = outcome.said = said_.substr(1);
-  } else if (well && !said_.empty()) {
-    outcome.done = said_[0] == said_result;
-    (outcome.done ? outcome.result : outcome.problem) = said_.substr(1);
+  } else if (well && said_.starts_with(said_result)) {
+    outcome.done = true;
+    outcome.result = said_.substr(1);
+  } else if (said_.starts_with(said_problem)) {
+    const std::size_t end = std::min(said_.find('\0'), said_.size());
+    outcome.problem = said_.substr(1, end - 1);
+    outcome.details = said_.substr(std::min(end + 1, said_.size()));
+  } else if (ended_stopped_) {
+    outcome.problem = "the process was stopped, and did not go on";
   } else if (WIFSIGNALED(status)) {
     outcome.problem =
         fmt::format("the process was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -100,7 +110,8 @@ bool Child::reap(Outcome& outcome, bool silent) {
   return true;
 }
 
-std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent) {
+std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent,
+                           const std::function<void()>& look) {
   std::vector<Outcome> outcomes(children.size());
   const auto began = Clock::now();
   auto failed_at = Clock::time_point::max();
@@ -123,7 +134,7 @@ std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Tim
       }
     }
     const auto now = Clock::now();
-    if (now - began > timeout) world.fail(-1, fmt::format("the run took longer than {:g} s", timeout.count()));
+    if (now - began > timeout) fail_as_too_long(world, timeout);
     if (world.failed()) failed_at = std::min(failed_at, now);
     // A stopped rank cannot end by itself.
     const bool only_stopped =
@@ -131,8 +142,21 @@ std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Tim
     if (failed_at != Clock::time_point::max() && (only_stopped || now - failed_at > grace))
       for (Child& child : children)
         if (child.running()) child.end();
+    if (look) look();
   }
   return outcomes;
+}
+
+std::string problem_said(std::string_view what, std::string_view details) {
+  return fmt::format("{}{}{}{}", said_problem, what, '\0', details);
+}
+
+void write_all(int pipe, std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t n = write(pipe, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) return;  // the parent is gone
+    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
 }
 
 void end_child(int status) noexcept { _exit(status); }

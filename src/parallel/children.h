@@ -10,12 +10,13 @@
 
 namespace everyo::parallel {
 
-/// One rank's process, and what it says through a pipe: 'r' and its result, or 'x' and its problem.
+/// One rank's process, and what it says through a pipe: 'r' and its result, or 'x', its problem, a zero
+/// byte and details.
 class Child {
  public:
-  /// Forks; the child runs `life` with its end of the pipe, and must not return from it. Throws Error (distributed)
-  /// when the system has no room for it.
-  explicit Child(const std::function<void(int pipe)>& life);
+  /// Forks, by `fork` where given; the child runs `life` with its end of the pipe, and must not return from it. Throws
+  /// Error (distributed) when the system has no room for it.
+  explicit Child(const std::function<void(int pipe)>& life, const std::function<int()>& fork = {});
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
   /// Kills the process if it still runs.
@@ -37,12 +38,20 @@ class Child {
   static constexpr int most_stopped_looks = 20;
   int process_ = -1, pipe_ = -1;
   int stopped_looks_ = 0;
+  bool ended_stopped_ = false;
   std::string said_;
 };
 
 /// Waits for all of them. The first one that fails, is stopped, or makes the run last longer than `timeout` ends the
-/// world for the others, which then have two seconds to end by themselves.
-std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent);
+/// world for the others, which then have two seconds to end by themselves. Throws what `look`, called at each turn,
+/// throws.
+std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Timeout timeout, bool silent,
+                           const std::function<void()>& look);
+
+/// What a child says of a problem.
+std::string problem_said(std::string_view what, std::string_view details);
+/// As far as there is a reader.
+void write_all(int pipe, std::string_view bytes) noexcept;
 
 /// In a child: ends it, without what its parent would do at its own end.
 [[noreturn]] void end_child(int status) noexcept;

@@ -24,8 +24,8 @@ std::string describe(const Call& call) {
   switch (call.operation) {
     case Operation::all_reduce:
     case Operation::reduce_scatter:
-      return fmt::format("{} number {} ({} of {} bytes of {})", name, call.sequence, everyo::name_of(call.reduce),
-                         call.bytes, everyo::name_of(call.dtype));
+      return fmt::format("{} number {} ({} of {} elements of {})", name, call.sequence, everyo::name_of(call.reduce),
+                         call.bytes / size_of(call.dtype), everyo::name_of(call.dtype));
     case Operation::broadcast:
     case Operation::gather:
     case Operation::scatter:
@@ -44,6 +44,7 @@ using parallel::Call;
 using parallel::Operation;
 
 DistributedError::~DistributedError() = default;
+WorkerError::~WorkerError() = default;
 
 CallQueue::~CallQueue() {
   {

@@ -3,8 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <typeinfo>
 
@@ -19,6 +22,8 @@ namespace parallel {
 std::string describe(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const WorkerError& e) {
+    return e.what();
   } catch (const std::exception& e) {
     const std::unique_ptr<char, decltype(&std::free)> name(
         abi::__cxa_demangle(typeid(e).name(), nullptr, nullptr, nullptr), &std::free);
@@ -30,6 +35,20 @@ std::string describe(const std::exception_ptr& error) {
   }
 }
 
+std::string details_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const WorkerError& e) {
+    return e.details();
+  } catch (...) {
+    return {};
+  }
+}
+
+void fail_as_too_long(SharedWorld& world, Timeout timeout) noexcept {
+  world.fail(-1, fmt::format("the run took longer than {:g} s", timeout.count()));
+}
+
 int processors() noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -39,6 +58,36 @@ int processors() noexcept {
 }  // namespace parallel
 
 inline namespace v1 {
+namespace {
+
+// Of all ranks of a run.
+class Ending {
+ public:
+  explicit Ending(int ranks) : running_(ranks) {}
+  void one_has_ended() {
+    const std::scoped_lock lock(mutex_);
+    --running_;
+    changed_.notify_all();
+  }
+  // Threads cannot be ended: after the timeout their exchanges throw.
+  void wait(parallel::SharedWorld& world, const SpawnOptions& options) {
+    const auto began = parallel::Clock::now();
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return running_ == 0; })) {
+      lock.unlock();
+      if (parallel::Clock::now() - began > options.timeout) parallel::fail_as_too_long(world, options.timeout);
+      if (options.look) options.look();
+      lock.lock();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int running_;
+};
+
+}  // namespace
 
 std::vector<std::string> run_threads(int world_size, const std::function<std::string(ProcessGroup&)>& worker,
                                      const SpawnOptions& options) {
@@ -47,6 +96,7 @@ std::vector<std::string> run_threads(int world_size, const std::function<std::st
   std::vector<parallel::Outcome> outcomes(static_cast<std::size_t>(world_size));
   const Context snapshot = context();
   const int threads = threads_of_rank(world_size, options);
+  Ending ending(world_size);
   {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < world_size; ++rank)
@@ -60,9 +110,17 @@ std::vector<std::string> run_threads(int world_size, const std::function<std::st
           outcome.done = true;
         } catch (...) {
           outcome.problem = parallel::describe(std::current_exception());
+          outcome.details = parallel::details_of(std::current_exception());
           world->fail(rank, fmt::format("rank {} raised {}", rank, outcome.problem));
         }
+        ending.one_has_ended();
       });
+    try {
+      ending.wait(*world, options);
+    } catch (...) {
+      world->fail(-1, "the run was ended by its caller");
+      throw;
+    }
   }
   return results_of("run_threads", *world, std::move(outcomes));
 }
@@ -100,10 +158,12 @@ std::vector<std::string> results_of(std::string_view name, const parallel::Share
   const auto own = blamed >= 0 && said(outcomes[static_cast<std::size_t>(blamed)])
                        ? outcomes.begin() + blamed
                        : std::ranges::find_if(outcomes, said);
+  if (blamed < 0 && world.failed()) world.raise(name);
   const int rank = own == outcomes.end() ? blamed : static_cast<int>(own - outcomes.begin());
-  throw DistributedError(
-      fmt::format("[{}] rank {}: {}", name, rank, own == outcomes.end() ? "ended without a result" : own->problem),
-      blamed >= 0 ? blamed : rank);
+  if (own == outcomes.end())
+    throw DistributedError(fmt::format("[{}] rank {}: ended without a result", name, rank), blamed);
+  throw DistributedError(fmt::format("[{}] rank {}: {}", name, rank, own->problem), blamed >= 0 ? blamed : rank,
+                         own->details);
 }
 
 }  // namespace v1

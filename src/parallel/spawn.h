@@ -14,19 +14,24 @@ struct Outcome {
   int status = 0;         ///< of its process: the exit status, or 128 and a signal
   std::string result{};   ///< what it returned
   std::string problem{};  ///< "ValueError: …"
+  std::string details{};  ///< of a WorkerError
   std::string said{};     ///< of a program: why it could not be run
 };
 
 /// First letter of what a process says of itself.
 inline constexpr char said_result = 'r', said_problem = 'x';
 
-/// "ValueError: message" of an exception; the type's own name, without namespaces.
+/// "ValueError: message" of an exception, the type's own name without namespaces; a WorkerError's message alone.
 std::string describe(const std::exception_ptr& error);
+/// Those of a WorkerError.
+std::string details_of(const std::exception_ptr& error);
 
 /// The processors that this process may use.
 int processors() noexcept;
 
 class SharedWorld;
+/// Ends a run of this timeout for its ranks.
+void fail_as_too_long(SharedWorld& world, Timeout timeout) noexcept;
 
 }  // namespace everyo::parallel
 

@@ -33,7 +33,7 @@ struct Call {
   std::int32_t root = 0;
   friend constexpr bool operator==(const Call&, const Call&) = default;
 };
-/// "all_reduce number 3 (sum of 256 bytes of float32)".
+/// "all_reduce number 3 (sum of 64 elements of float32)".
 std::string describe(const Call& call);
 
 /// Messages between pairs of ranks, in order. All functions throw DistributedError once any rank has failed, and when a

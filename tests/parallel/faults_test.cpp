@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <stdexcept>
+#include <thread>
 
 #include "everyo/parallel.h"
 
@@ -178,6 +180,44 @@ TEST(Faults, ARankThatIsLateIsNamed) {
                                                  ::testing::HasSubstr("took longer")));
     }
   }
+}
+
+TEST(Faults, AWorkerMaySayInItsOwnWordsWhatWentWrong) {
+  const auto fail = [](ProcessGroup& group) -> std::string {
+    if (group.rank() == 1) throw WorkerError("NoLuck: today", "at dawn");
+    group.barrier();
+    return {};
+  };
+  for (const auto run : {run_threads, run_processes}) {
+    try {
+      run(2, fail, {});
+      ADD_FAILURE() << "no error";
+    } catch (const DistributedError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1: NoLuck: today"));
+      EXPECT_EQ(error.details(), "at dawn");
+    }
+  }
+}
+
+TEST(Faults, WhoeverWaitsMayEndTheRun) {
+  const auto wait = [](ProcessGroup& group) -> std::string {
+    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    group.barrier();
+    group.barrier();
+    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return {};
+  };
+  for (const auto run : {run_threads, run_processes})
+    EXPECT_THROW(run(2, wait, {.look = [] { throw std::domain_error("enough"); }}), std::domain_error);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
+}
+
+TEST(Faults, ARuntimeMayForkForUs) {
+  int forks = 0;
+  const auto results =
+      run_processes(3, [&](ProcessGroup& group) { return std::to_string(group.rank()) + "/" + std::to_string(forks); },
+                    {.fork = [&] { return ++forks, ::fork(); }});
+  EXPECT_THAT(results, ::testing::ElementsAre("0/1", "1/2", "2/3"));
 }
 
 TEST(Faults, AWorldHasOneTo256Ranks) {

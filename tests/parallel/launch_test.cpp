@@ -26,10 +26,25 @@ TEST(LaunchedProgram, DISABLED_LosesARank) {
   EXPECT_THROW(group->barrier(), DistributedError);
 }
 
-int launched(int ranks, const std::string& test) {
-  return launch(ranks, {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_brief=1",
-                        "--gtest_filter=LaunchedProgram.DISABLED_" + test});
+TEST(LaunchedProgram, DISABLED_Reports) {
+  const auto group = init_process_group();
+  float data[] = {static_cast<float>(group->rank() + 1)};
+  group->all_reduce(std::span(data));
+  report_result(std::to_string(static_cast<int>(data[0])) + " from " + std::to_string(group->rank()));
+  EXPECT_THROW(report_result("again"), StateError);
 }
+TEST(LaunchedProgram, DISABLED_ReportsAProblem) {
+  const auto group = init_process_group();
+  if (group->rank() == 1) report_problem(WorkerError("NoLuck: today", std::string(2000, 'd')));
+  _exit(group->rank() == 1 ? 1 : 0);
+}
+
+std::vector<std::string> program(const std::string& test) {
+  return {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_brief=1",
+          "--gtest_filter=LaunchedProgram.DISABLED_" + test};
+}
+
+int launched(int ranks, const std::string& test) { return launch(ranks, program(test)); }
 
 TEST(Launch, GivesAProgramItsGroup) { EXPECT_EQ(launched(3, "Sums"), 0); }
 TEST(Launch, EndsWithTheStatusOfTheRankToBlame) {
@@ -42,6 +57,24 @@ TEST(Launch, NeedsAProgram) {
   EXPECT_THROW(launch(0, {"true"}), ValueError);
   EXPECT_THROW(launch(1, {"no-such-program-anywhere"}), FileError);
 }
+TEST(RunPrograms, GivesWhatEachReports) {
+  EXPECT_THAT(run_programs(3, program("Reports")), ::testing::ElementsAre("6 from 0", "6 from 1", "6 from 2"));
+}
+TEST(RunPrograms, SaysWhatWentWrong) {
+  try {
+    run_programs(2, program("ReportsAProblem"));
+    ADD_FAILURE() << "no error";
+  } catch (const DistributedError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1: NoLuck: today"));
+    EXPECT_EQ(error.rank(), 1);
+    EXPECT_EQ(error.details(), std::string(2000, 'd'));
+  }
+  EXPECT_THROW(run_programs(2, {}), ValueError);
+  EXPECT_THROW(run_programs(2, {"true"}), DistributedError);  // it reports nothing
+  EXPECT_THROW(run_programs(1, {"no-such-program-anywhere"}), DistributedError);
+  EXPECT_THROW(report_result("to nobody"), StateError);
+}
+
 TEST(Launch, RefusesAGroupThatNothingOfOursHasSet) {
   for (const char* text : {"", "3", "x:0:1", "3:0:0", "3:0:1:1", "9999:0:1", "0:0:1"}) {
     setenv("EVERYO_GROUP", text, 1);
