@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -78,6 +79,9 @@ class EVERYO_API DataParallel {
   /// Throws DistributedError when the ranks' models differ in names, shapes or dtypes, or, without broadcast_weights,
   /// in values: the message names the first parameter that does.
   DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options = {});
+  /// The same for what is no module: its parameters, and a function that gives its buffers.
+  DataParallel(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,
+               const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
@@ -116,7 +120,7 @@ class EVERYO_API DataParallel {
   void finish();
   void exchange_buffers(const std::shared_ptr<ProcessGroup::Weights>& weights);
 
-  ModuleBase& model_;
+  std::function<StateDict()> buffers_of_model_;
   ProcessGroup& group_;
   DataParallelOptions options_;
   std::vector<Tensor> parameters_;

@@ -32,6 +32,9 @@ class EVERYO_API VirtualShards {
   /// Throws ValueError for fewer than 1 shard and for fewer shards than ranks; what DataParallel throws for models that
   /// differ, whose weights become rank 0's.
   VirtualShards(ModuleBase& model, ProcessGroup& group, std::int64_t shards);
+  /// The same for what is no module: its parameters, and a function that gives its buffers.
+  VirtualShards(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,
+                std::int64_t shards);
 
   [[nodiscard]] std::int64_t shards() const noexcept { return shards_; }
   /// Those of this rank.
@@ -48,7 +51,7 @@ class EVERYO_API VirtualShards {
   void share(std::span<double> values);
 
  private:
-  ModuleBase& model_;
+  std::function<StateDict()> buffers_of_model_;
   ProcessGroup& group_;
   std::int64_t shards_;
   Block own_;

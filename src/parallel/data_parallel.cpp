@@ -21,10 +21,8 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash = 0xc
   return hash;
 }
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
 // One number a tensor must be the same on all ranks.
-void require_same(std::string_view what, const NamedTensors& tensors, ProcessGroup& group,
+void require_same(std::string_view what, const StateDict& tensors, ProcessGroup& group,
                   const std::function<std::uint64_t(const std::string&, const Tensor&)>& number) {
   std::vector<std::uint64_t> own, all(tensors.size() * static_cast<std::size_t>(group.world_size()));
   for (const auto& [name, tensor] : tensors) own.push_back(number(name, tensor));
@@ -39,7 +37,7 @@ void require_same(std::string_view what, const NamedTensors& tensors, ProcessGro
   }
 }
 
-void require_same_model(const NamedTensors& tensors, ProcessGroup& group) {
+void require_same_model(const StateDict& tensors, ProcessGroup& group) {
   std::int64_t count[] = {static_cast<std::int64_t>(tensors.size())}, least[] = {count[0]};
   group.all_reduce(std::span(least), ReduceOp::min);
   group.all_reduce(std::span(count), ReduceOp::max);
@@ -56,9 +54,10 @@ void require_same_model(const NamedTensors& tensors, ProcessGroup& group) {
 
 }  // namespace
 
-void agree_on_model(ModuleBase& model, ProcessGroup& group, bool broadcast_weights) {
-  NamedTensors tensors = model.named_parameters();
-  for (auto& buffer : model.named_buffers()) tensors.push_back(std::move(buffer));
+void agree_on_model(const StateDict& parameters, const StateDict& buffers, ProcessGroup& group,
+                    bool broadcast_weights) {
+  StateDict tensors = parameters;
+  tensors.insert(tensors.end(), buffers.begin(), buffers.end());
   require_same_model(tensors, group);
   for (const auto& [name, t] : tensors) {
     if (!broadcast_weights) break;
@@ -105,12 +104,17 @@ struct DataParallel::Walk {
 };
 
 DataParallel::DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options)
-    : model_(model), group_(group), options_(options) {
+    : DataParallel(
+          model.named_parameters(), [&model] { return model.named_buffers(); }, group, options) {}
+
+DataParallel::DataParallel(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,
+                           const DataParallelOptions& options)
+    : buffers_of_model_(std::move(buffers)), group_(group), options_(options) {
   if (options.bucket_bytes < 1) throw ValueError("[DataParallel] bucket_bytes is 0; it must be 1 or more");
-  agree_on_model(model, group, options.broadcast_weights);
+  agree_on_model(parameters, buffers_of_model_(), group, options.broadcast_weights);
 
   // Backward comes to the last parameters first.
-  for (const Tensor& p : model.parameters())
+  for (const auto& [name, p] : parameters)
     if (p.requires_grad()) parameters_.push_back(p);
   bucket_of_.resize(parameters_.size());
   for (std::size_t i = parameters_.size(); i-- > 0;) {
@@ -221,7 +225,7 @@ void DataParallel::sync_buffers() {
 
 void DataParallel::exchange_buffers(const std::shared_ptr<ProcessGroup::Weights>& weights) {
   if (options_.buffers == BufferSync::none) return;
-  for (const auto& [name, buffer] : model_.named_buffers()) {
+  for (const auto& [name, buffer] : buffers_of_model_()) {
     if (options_.buffers == BufferSync::first)
       group_.broadcast(bytes_of(buffer), 0);
     else if (is_floating(buffer.dtype()))

@@ -24,7 +24,7 @@ void note_written(const Tensor& parameter, float scale);
 
 /// Throws DistributedError when the ranks' models differ. Rank 0's weights and buffers become all ranks', or must be
 /// theirs already.
-void agree_on_model(ModuleBase& model, ProcessGroup& group, bool broadcast_weights);
+void agree_on_model(const StateDict& parameters, const StateDict& buffers, ProcessGroup& group, bool broadcast_weights);
 
 /// Throws ValueError for a weight that is negative or not finite.
 void check_weight(std::string_view function, double weight);

@@ -224,15 +224,20 @@ BufferUpdates unpack(std::span<const std::byte> all, const StateDict& buffers) {
 }  // namespace
 
 VirtualShards::VirtualShards(ModuleBase& model, ProcessGroup& group, std::int64_t shards)
-    : model_(model), group_(group), shards_(shards) {
+    : VirtualShards(
+          model.named_parameters(), [&model] { return model.named_buffers(); }, group, shards) {}
+
+VirtualShards::VirtualShards(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,
+                             std::int64_t shards)
+    : buffers_of_model_(std::move(buffers)), group_(group), shards_(shards) {
   if (shards < group.world_size() || shards < 1)
     throw ValueError(fmt::format("[VirtualShards] {} shards for {} ranks; give at least one a rank, the same number in "
                                  "every run that is to have the same bits",
                                  shards, group.world_size()),
                      ErrorKind::distributed);
   own_ = shard_indices(shards, group.rank(), group.world_size(), false);
-  agree_on_model(model, group, true);
-  for (const Tensor& p : model.parameters())
+  agree_on_model(parameters, buffers_of_model_(), group, true);
+  for (const auto& [name, p] : parameters)
     if (p.requires_grad()) parameters_.push_back(p);
 }
 
@@ -264,7 +269,7 @@ void VirtualShards::run(const std::function<void(std::int64_t)>& forward_backwar
   });
   exchange_gradients(sums, parameters_, shards_, group_);
 
-  const StateDict buffers = model_.named_buffers();
+  const StateDict buffers = buffers_of_model_();
   std::vector<double> sizes(static_cast<std::size_t>(shards_));
   std::vector<std::vector<std::byte>> packed(sizes.size());
   for (std::size_t s = 0; s < sizes.size(); ++s) {
