@@ -116,8 +116,8 @@ class Unflatten(Module):
 class Dropout(Module):
     """In training zeroes elements with probability p and scales the others by 1 / (1 - p); in evaluation the identity.
 
-    A mask is a function of the seed (without one, of the thread's), the thread's step, the module's path, and how often it was
-    called in that step; so every run has the same masks. Raises ValueError "[0, 1)".
+    A mask is a function of the seed (without one, of the thread's), the thread's step and micro-batch, the module's path, and
+    how often it was called for these; so every run has the same masks. Raises ValueError "[0, 1)".
     """
 
     def __init__(self, p: float = 0.5, *, seed: Seed = None) -> None:
@@ -127,25 +127,32 @@ class Dropout(Module):
             raise ValueError(f"[Dropout] p is {p}; it must be in [0, 1)")
         self.p = p
         self.seed: Seed = None if seed is None else _core.seed_word(seed)
-        self._step = -1
-        self._calls = 0  # in that step
+        self._calls: dict[tuple[int, int], int] = {}  # of one step: by step and micro-batch
 
     def forward(self, x: Any) -> Tensor:
         tensor = as_input(x)
         if not self.training or self.p == 0:
             return tensor
-        step = _core.get_step()
-        own = self.__dict__  # past the registration of attributes, which costs time
-        own["_calls"] = self._calls + 1 if step == self._step else 0
-        own["_step"] = step
+        site = self._count(_core.get_step(), _core.get_micro_batch())
         if self.seed is None:
-            return _core.dropout(tensor, self.p, site=self._calls)
+            return _core.dropout(tensor, self.p, site=site)
         outer = _core.get_seed()
         _core.set_seed(self.seed)
         try:
-            return _core.dropout(tensor, self.p, site=self._calls)
+            return _core.dropout(tensor, self.p, site=site)
         finally:
             _core.set_seed(outer)
+
+    def _count(self, step: int, micro_batch: int) -> int:
+        """Calls before this one; threads may run micro-batches side by side."""
+        place, calls = (step, micro_batch), self._calls
+        before = calls.get(place)
+        if before is None:
+            for old in [key for key in tuple(calls) if key[0] != step]:
+                calls.pop(old, None)
+            before = 0
+        calls[place] = before + 1
+        return before
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
