@@ -158,6 +158,9 @@ void bind_data(nb::module_& m);
 void bind_precision(nb::module_& m);
 void bind_profile(nb::module_& m);
 void bind_verify(nb::module_& m);
+void bind_distributed(nb::module_& m);
+void bind_spawn(nb::module_& m);
+void bind_data_parallel(nb::module_& m);
 void bind_logging();
 
 }  // namespace everyo::python

@@ -23,5 +23,8 @@ NB_MODULE(_core, m) {
   bind_precision(m);
   bind_profile(m);
   bind_verify(m);
+  bind_distributed(m);
+  bind_spawn(m);
+  bind_data_parallel(m);
   bind_logging();
 }

@@ -1,7 +1,8 @@
 """everyo: training of neural networks. `import everyo as eo`.
 
 Tensors and ops are here, modules in `nn`, optimizers in `optim`, data sets in `data` and `datasets`, the training loop in
-`training`, files of models in `serialization`; the names of all but `datasets` are also here, so that `eo.Linear` is `eo.nn.Linear`.
+`training`, files of models in `serialization`, ranks that train together in `distributed`; the names of all but `datasets` and
+`distributed` are also here, so that `eo.Linear` is `eo.nn.Linear`.
 """
 
 from typing import Any
@@ -83,7 +84,7 @@ from everyo._core import (
     zeros,
     zeros_like,
 )
-from everyo import core, data, datasets, nn, optim, serialization, training
+from everyo import core, data, datasets, distributed, nn, optim, serialization, training
 from everyo.core.autocast import GradScaler, autocast, autocast_dtype, is_autocast_enabled, precision_report
 from everyo.core.autograd import enable_grad, no_grad, set_grad_enabled
 from everyo.core.device import Device, device
@@ -133,6 +134,7 @@ __all__ = [
     "data",
     "datasets",
     "device",
+    "distributed",
     "divide",
     "dot",
     "dtype_name",

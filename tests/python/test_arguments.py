@@ -20,6 +20,10 @@ class Unfit(nn.Module):
     """Of no use to any function."""
 
 
+def len_of_group(group):
+    return group.world_size
+
+
 def right_calls(tmp_path):
     """A call of every name that takes arguments: what it is given by position and by name."""
     x, image = np.ones((2, 2), np.float32), np.ones((1, 4, 4, 2), np.float32)
@@ -38,7 +42,13 @@ def right_calls(tmp_path):
     made = {"dtype": "float32", "device": "cpu", "requires_grad": False}
     loss = {"prediction": x, "target": x, "reduction": "mean"}
     norm = {"num_features": 2, "eps": 1e-5, "momentum": 0.1}
+    group, ranks = eo.distributed.init_process_group(), {"timeout": 60.0, "threads": 1}
     calls = {
+        eo.distributed.shard_indices: {"count": 4, "rank": 0, "world_size": 2, "drop_last": True},
+        eo.distributed.average_gradients: {"parameters": MODEL.parameters(), "group": group, "weight": 1.0},
+        eo.distributed.all_reduce_mean: {"arrays": [x], "group": group},
+        eo.distributed.spawn: {"function": len_of_group, "world_size": 1, "args": (), "kwargs": {}, "start_method": "thread"}
+        | ranks,
         eo.Tensor: {"data": x, "dtype": "float32", "device": "cpu", "requires_grad": False, "name": "n"},
         eo.tensor: {"data": x, "dtype": "float32", "device": "cpu", "requires_grad": False, "name": "n"},
         eo.as_tensor: {"data": x, "device": "cpu", "dtype": "float32"},
@@ -225,7 +235,7 @@ def right_calls(tmp_path):
 OTHERS = """
 zeros ones rand randn train_test_split shuffle_arrays Sequential no_grad enable_grad set_grad_enabled is_tensor register_module
 ReLU Sigmoid Tanh GELU SiLU GlobalAvgPool2D Module Loss LoadReport Dataset Callback History Schedule constant_schedule
-Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets nn optim serialization training initialization StandardScaler
+Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets distributed nn optim serialization training initialization StandardScaler
 autocast_dtype is_autocast_enabled precision_report
 """.split()
 

@@ -21,7 +21,7 @@ mean_absolute_error mean_squared_error r2_score confusion_matrix get_metric
 EveryOError EveryOShapeError EveryODeviceError EveryODTypeError EveryOGradientError EveryOSerializationError EveryOConfigurationError
 EveryOBackendError EveryOCudaError
 save load
-nn optim data training datasets serialization core
+nn optim data training datasets distributed serialization core
 """.split()
 
 
@@ -30,7 +30,7 @@ def test_names_are_there():
     assert [name for name in NAMES if name not in eo.__all__] == []
 
 
-@pytest.mark.parametrize("module", [eo, eo.nn, eo.optim, eo.data, eo.training, eo.serialization])
+@pytest.mark.parametrize("module", [eo, eo.nn, eo.optim, eo.data, eo.training, eo.serialization, eo.distributed])
 def test_all_lists_what_is_there_once(module):
     assert len(set(module.__all__)) == len(module.__all__)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []

@@ -1,0 +1,47 @@
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common.h"
+#include "everyo/parallel.h"
+
+// What the bindings of groups share.
+namespace everyo::python {
+
+/// A rank's group. The library's own serves one thread at a time, so whoever uses it holds `busy`.
+class PyGroup {
+ public:
+  explicit PyGroup(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
+
+  /// Throws DistributedError (closed), naming the function.
+  [[nodiscard]] ProcessGroup& get(std::string_view function) const;
+  /// call(group) without the interpreter, when no other thread has the group.
+  template <class F>
+  auto run(std::string_view function, F&& call) {
+    const nb::gil_scoped_release release;
+    const std::scoped_lock lock(busy_);
+    return call(get(function));
+  }
+  /// Keeps what an exchange under way reads and writes.
+  void keep(Work work, std::vector<Tensor> tensors);
+  /// What has to end before the group does.
+  void at_close(std::function<void()> call) { at_close_.push_back(std::move(call)); }
+  /// Without the interpreter.
+  void close() noexcept;
+
+ private:
+  std::mutex busy_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::vector<std::pair<Work, std::vector<Tensor>>> pending_;
+  std::vector<std::function<void()>> at_close_;
+};
+using GroupHandle = std::shared_ptr<PyGroup>;
+
+/// A tensor's elements, or those of an array that shares its memory.
+std::span<std::byte> elements_of(const Tensor& tensor) noexcept;
+/// After they were written.
+void note_written(const Tensor& tensor);
+ReduceOp reduce_in(std::string_view function, std::string_view name);
+
+}  // namespace everyo::python
