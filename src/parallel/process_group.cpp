@@ -315,13 +315,21 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
       choices, [](const Choice& a, const Choice& b) { return std::pair(a.key, a.rank) < std::pair(b.key, b.rank); });
   // The first rank of each part makes its memory.
   const bool first = color >= 0 && choices.front().rank == rank();
-  const std::uint64_t made[] = {first ? world->make_part(static_cast<int>(choices.size())) : 0};
+  std::uint64_t made[] = {first ? world->make_part(static_cast<int>(choices.size())) : 0};
+  // Threads take the first one's view of it, processes each their own.
+  std::shared_ptr<parallel::SharedWorld> part = first ? world->open_part(made[0]) : nullptr;
+  if (first && world->threads()) made[0] = reinterpret_cast<std::uintptr_t>(&part);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world_size()));
   all_gather(std::as_bytes(std::span(made)), std::as_writable_bytes(std::span(all)));
+  if (color >= 0 && !first) {
+    const std::uint64_t of_first = all[static_cast<std::size_t>(choices.front().rank)];
+    part = world->threads() ? *reinterpret_cast<const std::shared_ptr<parallel::SharedWorld>*>(of_first)
+                            : world->open_part(of_first);
+  }
+  if (world->threads()) barrier();  // by then all have it
   if (color < 0) return nullptr;
   const auto place = std::ranges::find(choices, rank(), &Choice::rank) - choices.begin();
-  return join(world->open_part(all[static_cast<std::size_t>(choices.front().rank)]), static_cast<int>(place),
-              parts_->transport->timeout());
+  return join(std::move(part), static_cast<int>(place), parts_->transport->timeout());
 }
 
 Ref<Storage> ProcessGroup::shared_memory(std::size_t bytes) {
