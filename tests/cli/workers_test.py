@@ -99,7 +99,15 @@ class Workers(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
         self.assertRegex(message, r"^everyo: \[run_processes\] rank 1: the process was killed by signal 9")
         self.assertFalse([pid for pid in workers if pathlib.Path(f"/proc/{pid}").exists()])
-        self.assertEqual(run("train", "--resume", "--epochs", "1", "--out", self.out).returncode, 1)  # nothing was saved yet
+
+    def test_a_worker_that_is_stopped_ends_the_run(self):
+        process = self.start("--epochs", "1000000", "--workers", "2")
+        workers = children_of(process)
+        os.kill(workers[0], signal.SIGSTOP)
+        _, message = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(message, r"^everyo: \[run_processes\] rank 0: the process was stopped, and did not go on")
+        self.assertFalse([pid for pid in workers if pathlib.Path(f"/proc/{pid}").exists()])
 
     def test_a_failure_on_workers_is_said_once_and_in_full(self):
         for transport in ("shm", "threads"):
