@@ -1,5 +1,7 @@
 """What ranks exchange: arrays of every dtype, tensors, objects."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -232,3 +234,33 @@ def test_a_rank_may_end_the_group():
 
     with pytest.raises(DistributedError, match="the data are wrong"):
         spawn(worker, 2)
+
+
+@pytest.mark.parametrize("first, second", [(3, 4), (4, 3), (5000, 5001)])
+def test_Y06_FirstCollectivesThatDifferInSizeRaiseOnBoth(first, second):
+    def worker(group, report):
+        with pytest.raises(DistributedError, match=f"{first} elements.*{second} elements|{second} elements.*{first} elements"):
+            group.all_reduce(np.ones(second if group.rank else first, np.float32))
+        os.write(report, b"x")
+
+    reader, writer = os.pipe()
+    spawn(worker, 2, args=(writer,))
+    os.close(writer)
+    with open(reader, "rb") as file:
+        assert file.read() == b"xx"
+
+
+@pytest.mark.parametrize("dtype", FLOATS + WHOLE + ["bool"])
+def test_Y07_BroadcastGivesTheSourcesBytes(dtype):
+    source = np.random.default_rng(1).integers(0, 256, 64, np.uint8)
+    source = (source % 2).view(bool) if dtype == "bool" else source.view(dtype)  # every pattern, NaNs too
+
+    def worker(group):
+        if group.rank == 0:
+            array = source.copy()
+        else:
+            array = np.full(source.shape, np.inf if dtype in FLOATS else 1).astype(dtype)
+        group.broadcast(array, src=0)
+        return array.tobytes()
+
+    assert spawn(worker, 3) == [source.tobytes()] * 3

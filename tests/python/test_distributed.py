@@ -329,3 +329,16 @@ def test_launch_ends_when_a_python_rank_fails(tmp_path):
     )
     ran = launched(tmp_path, 2, text)
     assert ran.returncode == 1 and ran.stdout == "1\n" and "ValueError: mine" in ran.stderr
+
+
+def test_Y08_AWorkerThatRaisesIsHeardAtOnce():
+    def worker(group):
+        if group.rank == 1:
+            raise KeyError("lost")
+        group.barrier()
+
+    start = time.monotonic()
+    with pytest.raises(DistributedError, match="rank 1: KeyError: 'lost'") as caught:
+        spawn(worker, 3)
+    assert time.monotonic() - start < 60  # not the 600 s of the timeout: a bound, not a timing
+    assert caught.value.rank == 1 and "in worker" in str(caught.value.__cause__)

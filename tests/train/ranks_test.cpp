@@ -22,7 +22,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using testing_train::small_net, testing_train::two_classes;
 
-constexpr SpawnOptions patient{.timeout = Timeout(60)};
+const SpawnOptions patient{.timeout = Timeout(60)};
 constexpr std::int64_t ignored = -100;
 
 LoaderOptions loader_of(const ProcessGroup* group, std::int64_t batch, std::int64_t shards = 0) {
