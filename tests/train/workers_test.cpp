@@ -26,7 +26,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr SpawnOptions patient{.timeout = Timeout(120)};
+const SpawnOptions patient{.timeout = Timeout(120)};
 using Worker = std::function<std::string(ProcessGroup&)>;
 
 ArrayDataset rows(std::int64_t n) { return make_regression({.n_samples = n, .n_features = 8, .noise = 0.1}); }
