@@ -4,7 +4,7 @@
 
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <string_view>
+#include <string>
 #include <unordered_map>
 
 #include "everyo/error.h"
@@ -233,7 +233,7 @@ class Cache {
     const auto found = multiplies_halves_.find(key);
     if (found != multiplies_halves_.end()) return found->second;
     make_room(multiplies_halves_);
-    std::string_view kernel;
+    std::string kernel;  // the description that has the name goes first
     Descriptions(engine_, key, true)
         .describe(any_weight(key.problem, weight_type(key)), [&](const auto&, const auto& description, const auto&) {
           if (description) kernel = description.impl_info_str();

@@ -309,8 +309,11 @@ BUILT = pathlib.Path(eo._core.__file__).parents[2] / "everyo"
 
 
 def launched(tmp_path, ranks, text):
-    command = [BUILT, "launch", "-n", str(ranks), "--", sys.executable, program_with(tmp_path, text)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    # What a sanitized interpreter is started with is not for the command, which brings its own.
+    variables = dict(os.environ)
+    preload = ["env", f"LD_PRELOAD={variables.pop('LD_PRELOAD')}"] if "LD_PRELOAD" in variables else []
+    command = [BUILT, "launch", "-n", str(ranks), "--", *preload, sys.executable, program_with(tmp_path, text)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables)
 
 
 def test_launch_gives_a_python_program_its_group(tmp_path):
