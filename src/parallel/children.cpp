@@ -66,7 +66,7 @@ Child::~Child() {
 
 bool Child::look_whether_stopped() {
   const char state = process_state(process_);
-  stopped_looks_ = state == 'T' || state == 't' ? stopped_looks_ + 1 : 0;
+  stopped_looks_ = state == 'T' ? stopped_looks_ + 1 : 0;
   return stopped();
 }
 void Child::end() noexcept {

@@ -149,7 +149,7 @@ void SharedTransport::look_at_process(int rank) {
   // It leaves before it ends, if it ends well.
   if (gone && info.presence.load() == static_cast<std::uint32_t>(Presence::here))
     return world_->fail(rank, fmt::format("rank {} (process {}) has died", rank, process));
-  peer.stopped = state == 'T' || state == 't' ? peer.stopped + 1 : 0;
+  peer.stopped = state == 'T' ? peer.stopped + 1 : 0;
   if (peer.stopped > most_stopped)
     world_->fail(rank, fmt::format("rank {} (process {}) is stopped; let it go on, or end the run", rank, process));
 }

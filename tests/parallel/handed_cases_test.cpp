@@ -137,7 +137,7 @@ TEST(HandedParallelCases, D09_OtherSizesAreAnErrorOnAllRanks) {
       require(false, "no error");
     } catch (const DistributedError& error) {
       const std::string what = error.what();
-      for (const char* word : {"80 bytes", "40 bytes", "same sizes"}) require(what.find(word) != what.npos, what);
+      for (const char* word : {"20 elements", "10 elements", "same sizes"}) require(what.find(word) != what.npos, what);
     }
     return std::string();
   });
