@@ -10,8 +10,8 @@
 
 namespace everyo::parallel {
 
-/// The state letter of /proc/PID/stat: 'T' stopped, 't' held by a debugger or a leak checker, which let it go on, 'Z' dead
-/// and not yet reaped; 0 when there is none.
+/// The state letter of /proc/PID/stat: 'T' stopped, 't' held by a debugger or a leak checker, which let it go on, 'Z'
+/// dead and not yet reaped; 0 when there is none.
 char process_state(int process);
 /// Looks, 20 ms apart, at which a process must be stopped to count as lost: a job's suspension may last a moment.
 inline constexpr int most_stopped = 20;
