@@ -126,13 +126,15 @@ Work ProcessGroup::submit(std::function<void()> call) {
     state->done = true;
     return Work(std::move(state));
   }
-  parts_->queue.push([state, call = std::move(call)] {
+  parts_->queue.push([state, call = std::move(call), transport = parts_->transport.get()] {
     std::exception_ptr error;
+    transport->work_beside(true);
     try {
       call();
     } catch (...) {
       error = std::current_exception();
     }
+    transport->work_beside(false);
     {
       const std::scoped_lock lock(state->mutex);
       state->error = error;

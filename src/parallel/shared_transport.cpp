@@ -76,7 +76,7 @@ void SharedTransport::send(int to, const Call& call, std::span<const std::byte> 
   const auto room = [&] { return peer.sent - ring.released.load(std::memory_order_acquire) < ring_depth; };
   if (!room()) {
     const auto since = Clock::now();
-    wait_for(ring.released, ring.released_sleepers, crowded_, room, [&] { look(call, to, since, room); });
+    wait_for(ring.released, ring.released_sleepers, patience(), room, [&] { look(call, to, since, room); });
   }
   Slot& slot = ring.slots[peer.sent % ring_depth];
   slot.call = call;
@@ -97,7 +97,7 @@ std::span<const std::byte> SharedTransport::receive(int from, const Call& call) 
   const auto there = [&] { return ring.sent.load(std::memory_order_acquire) != peer.received; };
   if (!there()) {
     const auto since = Clock::now();
-    wait_for(ring.sent, ring.sent_sleepers, crowded_, there, [&] { look(call, from, since, there); });
+    wait_for(ring.sent, ring.sent_sleepers, patience(), there, [&] { look(call, from, since, there); });
   }
   const Slot& slot = ring.slots[peer.received % ring_depth];
   if (slot.call != call) {
@@ -127,7 +127,7 @@ void SharedTransport::flush(const Call& call) {
     };
     if (!read()) {
       const auto since = Clock::now();
-      wait_for(ring.released, ring.released_sleepers, crowded_, read, [&] { look(call, to, since, read); });
+      wait_for(ring.released, ring.released_sleepers, patience(), read, [&] { look(call, to, since, read); });
     }
     peer.referenced = 0;
   }

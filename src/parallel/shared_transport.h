@@ -38,6 +38,8 @@ class SharedTransport final : public Transport {
   void fail(int rank, std::string_view reason) noexcept override { world_->fail(rank, reason); }
 
   [[nodiscard]] const std::shared_ptr<SharedWorld>& world() noexcept { return world_; }
+  /// While true, waits sleep at once instead of keeping a processor from the thread that computes.
+  void work_beside(bool on) noexcept { beside_ = on; }
   [[nodiscard]] Timeout timeout() const noexcept { return timeout_; }
 
  private:
@@ -51,11 +53,15 @@ class SharedTransport final : public Transport {
   template <class Ready>
   void look(const Call& call, int awaited, Clock::time_point since, Ready&& ready);
   void look_at_process(int peer);
+  [[nodiscard]] Patience patience() const noexcept {
+    return beside_ ? Patience::sleep : crowded_ ? Patience::yield : Patience::spin;
+  }
 
   std::shared_ptr<SharedWorld> world_;
   int rank_, ranks_;
   Timeout timeout_;
   bool crowded_;
+  bool beside_ = false;  // the caller computes meanwhile, and needs the processor
   std::vector<Peer> peers_;
 };
 

@@ -144,18 +144,22 @@ void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept;
 void post(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& sleepers) noexcept;
 void pause() noexcept;
 
+/// How a wait begins before it sleeps: spinning; with more ranks than processors giving the processor away; beside a
+/// thread that computes, not at all.
+enum class Patience : std::uint8_t { spin, yield, sleep };
+
 /// Waits until ready() is true of a counter of a ring. look() runs every few milliseconds until then, and throws when
-/// there is no more sense in waiting. With more ranks than processors (`crowded`) the processor is given away at once.
+/// there is no more sense in waiting.
 template <class Ready, class Look>
-void wait_for(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& sleepers, bool crowded, Ready&& ready,
+void wait_for(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& sleepers, Patience patience, Ready&& ready,
               Look&& look) {
   // Measured on 2 cores: a message takes 0.3 us by spinning; with 4 ranks there, spinning alone takes milliseconds.
   constexpr int spins = 2000, yields = 50;
-  for (int i = 0; i < (crowded ? 20 : spins); ++i) {
+  for (int i = 0; i < (patience == Patience::spin ? spins : 20); ++i) {
     if (ready()) return;
     pause();
   }
-  for (int i = 0; i < yields; ++i) {
+  for (int i = 0; i < (patience == Patience::sleep ? 0 : yields); ++i) {
     if (ready()) return;
     std::this_thread::yield();
   }
