@@ -233,15 +233,15 @@ constexpr std::size_t most_parts = 256;
 
 }  // namespace
 
-void combine(Combine how, DType dtype, std::span<const void* const> parts, void* out, std::int64_t n,
+void combine(ReduceOp how, DType dtype, std::span<const void* const> parts, void* out, std::int64_t n,
              std::span<const double> weights) noexcept {
-  if (how == Combine::min || how == Combine::max) {
+  if (how == ReduceOp::min || how == ReduceOp::max) {
     return visit_dtype(dtype, [&]<class T>() {
-      for (std::int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = extreme_at<T>(how == Combine::max, parts, i);
+      for (std::int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = extreme_at<T>(how == ReduceOp::max, parts, i);
     });
   }
   if (weights.empty())
-    return sum_all(dtype, {parts, nullptr, how == Combine::mean ? static_cast<double>(parts.size()) : 1}, out, n);
+    return sum_all(dtype, {parts, nullptr, how == ReduceOp::mean ? static_cast<double>(parts.size()) : 1}, out, n);
   // Zero times a value that is not finite would not be 0.
   const void* counting[most_parts];
   double their_weights[most_parts], total = 0;

@@ -10,16 +10,6 @@
 namespace everyo::parallel {
 namespace {
 
-kernels::Combine combine_of(ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::sum: return kernels::Combine::sum;
-    case ReduceOp::mean: return kernels::Combine::mean;
-    case ReduceOp::min: return kernels::Combine::min;
-    case ReduceOp::max: return kernels::Combine::max;
-  }
-  return kernels::Combine::sum;
-}
-
 void copy(std::span<const std::byte> from, std::byte* to) noexcept {
   if (!from.empty() && from.data() != to) std::memcpy(to, from.data(), from.size());
 }
@@ -39,7 +29,7 @@ class Combiner {
     for (int rank = 0; rank < t_.world_size(); ++rank)
       parts_[static_cast<std::size_t>(rank)] = rank == t_.rank() ? own.data() : t_.receive(rank, call_).data();
     const auto count = static_cast<std::int64_t>(own.size() / size_of(call_.dtype));
-    kernels::combine(combine_of(call_.reduce), call_.dtype, parts_, to, count, weights_);
+    kernels::combine(call_.reduce, call_.dtype, parts_, to, count, weights_);
     for_others(t_, [&](int rank) { t_.release(rank); });
   }
 

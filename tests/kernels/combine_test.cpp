@@ -17,14 +17,13 @@
 namespace everyo {
 namespace {
 
-using kernels::Combine;
 using kernels::combine;
 
 template <class T>
 using Parts = std::vector<std::vector<T>>;
 
 template <class T>
-std::vector<T> combined(Combine how, const Parts<T>& parts, std::span<const double> weights = {}) {
+std::vector<T> combined(ReduceOp how, const Parts<T>& parts, std::span<const double> weights = {}) {
   std::vector<const void*> pointers;
   for (const auto& part : parts) pointers.push_back(part.data());
   std::vector<T> out(parts[0].size(), T{});
@@ -34,7 +33,7 @@ std::vector<T> combined(Combine how, const Parts<T>& parts, std::span<const doub
 
 // What one element must be: sums in float64 in rank order, one rounding.
 template <class T>
-T right_sum(const Parts<T>& parts, std::size_t i, Combine how, std::span<const double> weights) {
+T right_sum(const Parts<T>& parts, std::size_t i, ReduceOp how, std::span<const double> weights) {
   double sum = -0.0, total = 0;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (!weights.empty() && weights[r] == 0) continue;
@@ -42,7 +41,7 @@ T right_sum(const Parts<T>& parts, std::size_t i, Combine how, std::span<const d
     sum += weight * static_cast<double>(widen(parts[r][i]));
     total += weight;
   }
-  return narrow<T>(how == Combine::mean ? sum / total : sum);
+  return narrow<T>(how == ReduceOp::mean ? sum / total : sum);
 }
 
 template <class T>
@@ -87,7 +86,7 @@ Parts<T> near_nothing(std::size_t ranks, std::size_t n, unsigned seed) {
 }
 
 template <class T>
-void expect_sums(const Parts<T>& parts, Combine how, std::span<const double> weights = {}) {
+void expect_sums(const Parts<T>& parts, ReduceOp how, std::span<const double> weights = {}) {
   const std::vector<T> found = combined(how, parts, weights);
   for (std::size_t i = 0; i < found.size(); ++i) {
     const T right = right_sum(parts, i, how, weights);
@@ -107,8 +106,8 @@ TYPED_TEST(CombineFloats, SumsInFloat64InOrderAtEverySize) {
     for (const std::size_t ranks : {1u, 2u, 3u, 8u})
       for (std::size_t n = 0; n <= 100; ++n) {
         const auto parts = near_one<TypeParam>(ranks, n, static_cast<unsigned>(n));
-        expect_sums(parts, Combine::sum);
-        expect_sums(parts, Combine::mean);
+        expect_sums(parts, ReduceOp::sum);
+        expect_sums(parts, ReduceOp::mean);
       }
   });
 }
@@ -118,9 +117,9 @@ TYPED_TEST(CombineFloats, SumsAnyBits) {
     for (const std::size_t ranks : {1u, 2u, 5u}) {
       const auto parts = any_bits<TypeParam>(ranks, 20'000, static_cast<unsigned>(ranks));
       const std::vector<double> weights = {3, 0.1, 7, 0, 1e-3};
-      expect_sums(parts, Combine::sum);
-      expect_sums(parts, Combine::mean);
-      expect_sums(parts, Combine::mean, std::span(weights).first(ranks));
+      expect_sums(parts, ReduceOp::sum);
+      expect_sums(parts, ReduceOp::mean);
+      expect_sums(parts, ReduceOp::mean, std::span(weights).first(ranks));
     }
   });
 }
@@ -128,7 +127,7 @@ TYPED_TEST(CombineFloats, SumsAnyBits) {
 TYPED_TEST(CombineFloats, WeighsPartsByTheirRows) {
   for_each_target([] {
     const double weights[] = {22, 0, 21, 1.0 / 3};
-    for (const std::size_t n : {1u, 7u, 33u, 1000u}) expect_sums(near_one<TypeParam>(4, n, 1), Combine::mean, weights);
+    for (const std::size_t n : {1u, 7u, 33u, 1000u}) expect_sums(near_one<TypeParam>(4, n, 1), ReduceOp::mean, weights);
   });
 }
 
@@ -137,19 +136,19 @@ TYPED_TEST(CombineFloats, DoesNotLookAtAPartOfWeightZero) {
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       auto parts = near_one<TypeParam>(3, 50, 2);
       std::ranges::fill(parts[1], narrow<TypeParam>(bad));
-      expect_sums(parts, Combine::mean, std::vector<double>{4, 0, 2});
-      for (const TypeParam x : combined(Combine::mean, parts, std::vector<double>{4, 0, 2})) EXPECT_FALSE(is_nan(x));
+      expect_sums(parts, ReduceOp::mean, std::vector<double>{4, 0, 2});
+      for (const TypeParam x : combined(ReduceOp::mean, parts, std::vector<double>{4, 0, 2})) EXPECT_FALSE(is_nan(x));
     }
     // Without any weight nothing is written.
     const auto parts = near_one<TypeParam>(2, 9, 3);
-    for (const TypeParam x : combined(Combine::mean, parts, std::vector<double>{0, 0}))
+    for (const TypeParam x : combined(ReduceOp::mean, parts, std::vector<double>{0, 0}))
       EXPECT_TRUE(same_bits(x, TypeParam{}));
   });
 }
 
 TYPED_TEST(CombineFloats, WritesOverOneOfTheParts) {
   for_each_target([] {
-    for (const Combine how : {Combine::sum, Combine::mean, Combine::min, Combine::max})
+    for (const ReduceOp how : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max})
       for (std::size_t over = 0; over < 3; ++over) {
         auto parts = near_one<TypeParam>(3, 77, 4);
         const std::vector<TypeParam> apart = combined(how, parts);
@@ -168,7 +167,7 @@ TYPED_TEST(CombineFloats, ANaNWinsInMinAndMax) {
                                     {value(3), value(4), value(nan), value(0), value(5)},
                                     {value(2), value(inf), value(1), value(7), value(5)}};
     const double least[] = {1, nan, nan, -inf, 5}, most[] = {3, nan, nan, 7, 5};
-    const auto min = combined(Combine::min, parts), max = combined(Combine::max, parts);
+    const auto min = combined(ReduceOp::min, parts), max = combined(ReduceOp::max, parts);
     for (std::size_t i = 0; i < 5; ++i) {
       EXPECT_TRUE(same_bits(min[i], value(least[i])) || (is_nan(min[i]) && std::isnan(least[i]))) << i;
       EXPECT_TRUE(same_bits(max[i], value(most[i])) || (is_nan(max[i]) && std::isnan(most[i]))) << i;
@@ -187,9 +186,9 @@ TYPED_TEST(CombineHalves, RoundsOnceAmongTheSmallestNumbers) {
       const auto parts = near_nothing<TypeParam>(ranks, 10'000, static_cast<unsigned>(ranks));
       std::vector<double> weights(ranks);
       for (std::size_t r = 0; r < ranks; ++r) weights[r] = 1.1 + static_cast<double>(r);
-      expect_sums(parts, Combine::sum);
-      expect_sums(parts, Combine::mean);
-      expect_sums(parts, Combine::mean, weights);
+      expect_sums(parts, ReduceOp::sum);
+      expect_sums(parts, ReduceOp::mean);
+      expect_sums(parts, ReduceOp::mean, weights);
     }
   });
 }
@@ -203,7 +202,7 @@ TEST(CombineBFloat16, RoundsOnceBesideATie) {
       parts[1][i] = to_bfloat16(0x1p-8f);                            // half a unit: a tie, to even
       parts[2][i] = to_bfloat16(i % 2 == 0 ? 0x1p-40f : -0x1p-40f);  // float32 does not see it
     }
-    const auto sums = combined(Combine::sum, parts);
+    const auto sums = combined(ReduceOp::sum, parts);
     for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(to_float(sums[i]), i % 2 == 0 ? 1 + 0x1p-7f : 1.f) << i;
   });
 }
@@ -216,8 +215,8 @@ TYPED_TEST_SUITE(CombineIntegers, Integers);
 TYPED_TEST(CombineIntegers, WrapAndHaveExactExtremes) {
   for (std::size_t n = 0; n <= 100; ++n) {
     const auto parts = any_bits<TypeParam>(3, n, static_cast<unsigned>(n));
-    const auto sum = combined(Combine::sum, parts), min = combined(Combine::min, parts),
-               max = combined(Combine::max, parts);
+    const auto sum = combined(ReduceOp::sum, parts), min = combined(ReduceOp::min, parts),
+               max = combined(ReduceOp::max, parts);
     for (std::size_t i = 0; i < n; ++i) {
       const auto at = [&](std::size_t r) { return static_cast<std::uint64_t>(parts[r][i]); };
       EXPECT_EQ(sum[i], static_cast<TypeParam>(at(0) + at(1) + at(2)));
@@ -231,9 +230,9 @@ TEST(CombineBools, AreAllOrAny) {
   const bool a[] = {false, false, true, true}, b[] = {false, true, false, true};
   const void* const parts[] = {a, b};
   bool out[4];
-  combine(Combine::min, boolean, parts, out, 4);
+  combine(ReduceOp::min, boolean, parts, out, 4);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], a[i] && b[i]);
-  combine(Combine::max, boolean, parts, out, 4);
+  combine(ReduceOp::max, boolean, parts, out, 4);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], a[i] || b[i]);
 }
 
