@@ -18,8 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t grain = 1 << 15;  // elements a thread takes at a time
-
 constexpr std::size_t side_by_side = 32;  // sums; the same for every instruction set, so that their order is too
 
 template <class T>
@@ -63,13 +61,13 @@ double squares_of(const T* x, std::size_t count) {
   return each[0];
 }
 
-// sums[block] of the blocks of `grain` elements.
+// sums[block] of the blocks of `gradient_block` elements.
 void squares_of_blocks(DType dtype, const void* values, std::int64_t size, double* sums) {
-  parallel_for(size, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(size, gradient_block, [&](std::int64_t begin, std::int64_t end) {
     const auto in = [&]<class T>() {
       return squares_of(static_cast<const T*>(values) + begin, static_cast<std::size_t>(end - begin));
     };
-    double& sum = sums[begin / grain];
+    double& sum = sums[begin / gradient_block];
     switch (dtype) {
       case DType::float64: sum = in.template operator()<double>(); break;
       case DType::float16: sum = in.template operator()<Float16>(); break;
@@ -82,7 +80,7 @@ void squares_of_blocks(DType dtype, const void* values, std::int64_t size, doubl
 // x = f(x) of float32 or halves, f on vectors of float.
 template <class F>
 HWY_INLINE void change_in_place(DType dtype, void* values, std::int64_t size, F f) {
-  parallel_for(size, grain, [&](std::int64_t begin, std::int64_t end) HWY_ATTR {
+  parallel_for(size, gradient_block, [&](std::int64_t begin, std::int64_t end) HWY_ATTR {
     const auto in = [&]<class T>() HWY_ATTR {
       T* const x = static_cast<T*>(values) + begin;
       each_vector(static_cast<std::size_t>(end - begin),
@@ -127,7 +125,7 @@ bool finite_vectors(T* x, std::size_t n, float divisor) {
 template <bool divides, class Values>
 bool finite_float32(DType dtype, Values* values, std::int64_t size, float divisor) {
   std::atomic<bool> finite = true;
-  parallel_for(size, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(size, gradient_block, [&](std::int64_t begin, std::int64_t end) {
     const auto in = [&]<class T>() {
       using Element = std::conditional_t<std::is_const_v<Values>, const T, T>;
       return finite_vectors<divides>(static_cast<Element*>(values) + begin, static_cast<std::size_t>(end - begin),
@@ -161,13 +159,11 @@ HWY_EXPORT(clip_float32);
 HWY_EXPORT(divide_float32);
 HWY_EXPORT(check_float32);
 
-constexpr std::int64_t grain = 1 << 15;
-
 }  // namespace
 
 double sum_of_squares(DType dtype, const void* values, std::int64_t size) {
   use_isa();
-  const std::int64_t blocks = (size + grain - 1) / grain;
+  const std::int64_t blocks = (size + gradient_block - 1) / gradient_block;
   const Scratch<double> sums(blocks + 1);
   HWY_DYNAMIC_DISPATCH(squares_of_blocks)(dtype, values, size, sums.data());
   double total = 0;

@@ -7,6 +7,9 @@
 // in float32 and rounded once.
 namespace everyo::kernels {
 
+/// Elements that a thread takes at a time, and that a sum of squares has in a block.
+inline constexpr std::int64_t gradient_block = 1 << 15;
+
 /// Sum of squares in float64 over fixed blocks: the same for any thread count.
 double sum_of_squares(DType dtype, const void* values, std::int64_t size);
 /// values *= factor.
