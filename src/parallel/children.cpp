@@ -14,8 +14,6 @@
 #include <cstring>
 #include <utility>
 
-#include "parallel/shared_transport.h"
-
 namespace everyo::parallel {
 namespace {
 
@@ -52,7 +50,7 @@ Child::Child(const std::function<void(int)>& life, const std::function<int()>& f
 Child::Child(Child&& other) noexcept
     : process_(std::exchange(other.process_, -1)),
       pipe_(std::exchange(other.pipe_, -1)),
-      stopped_looks_(other.stopped_looks_),
+      stopped_(other.stopped_),
       ended_stopped_(other.ended_stopped_),
       said_(std::move(other.said_)) {}
 Child::~Child() {
@@ -64,11 +62,6 @@ Child::~Child() {
   if (pipe_ >= 0) close(pipe_);
 }
 
-bool Child::look_whether_stopped() {
-  const char state = process_state(process_);
-  stopped_looks_ = state == 'T' ? stopped_looks_ + 1 : 0;
-  return stopped();
-}
 void Child::end() noexcept {
   ended_stopped_ = ended_stopped_ || stopped();
   kill(process_, SIGKILL);
@@ -129,8 +122,7 @@ std::vector<Outcome> watch(std::vector<Child>& children, SharedWorld& world, Tim
       if (child.reap(outcomes[r], silent)) {
         if (!outcomes[r].done) world.fail(rank, fmt::format("rank {}: {}", rank, outcomes[r].problem));
       } else if (child.look_whether_stopped()) {
-        world.fail(rank,
-                   fmt::format("rank {} (process {}) is stopped; let it go on, or end the run", rank, child.process()));
+        fail_as_stopped(world, rank, child.process());
       }
     }
     const auto now = Clock::now();

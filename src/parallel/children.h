@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/process_state.h"
 #include "parallel/shared_world.h"
 #include "parallel/spawn.h"
 
@@ -25,9 +26,9 @@ class Child {
   [[nodiscard]] bool running() const noexcept { return process_ >= 0; }
   [[nodiscard]] int process() const noexcept { return process_; }
   [[nodiscard]] int pipe() const noexcept { return pipe_; }
-  /// Has it been stopped for so long that it counts as lost? One look; they should come 20 ms apart.
-  bool look_whether_stopped();
-  [[nodiscard]] bool stopped() const noexcept { return stopped_looks_ > most_stopped_looks; }
+  /// One look; whether it counts as lost now.
+  bool look_whether_stopped() { return stopped_.add(process_state(process_)); }
+  [[nodiscard]] bool stopped() const noexcept { return stopped_.lost(); }
   void end() noexcept;
   /// Takes what it has said by now.
   void listen();
@@ -35,9 +36,8 @@ class Child {
   bool reap(Outcome& outcome, bool silent);
 
  private:
-  static constexpr int most_stopped_looks = 20;
   int process_ = -1, pipe_ = -1;
-  int stopped_looks_ = 0;
+  StoppedLooks stopped_;
   bool ended_stopped_ = false;
   std::string said_;
 };

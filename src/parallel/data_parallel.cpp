@@ -15,12 +15,6 @@ namespace {
 
 std::span<std::byte> bytes_of(const Tensor& t) { return {t.bytes(), t.spec().bytes()}; }
 
-// FNV-1a, 64 bits.
-std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash = 0xcbf29ce484222325u) {
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
-  return hash;
-}
-
 // One number a tensor must be the same on all ranks.
 void require_same(std::string_view what, const StateDict& tensors, ProcessGroup& group,
                   const std::function<std::uint64_t(const std::string&, const Tensor&)>& number) {
@@ -47,8 +41,7 @@ void require_same_model(const StateDict& tensors, ProcessGroup& group) {
                                        least[0], count[0]),
                            -1);
   require_same("name, shape or dtype", tensors, group, [](const std::string& name, const Tensor& t) {
-    const std::string text = fmt::format("{} {} {}", name, to_string(t.shape()), name_of(t.dtype()));
-    return hash_of(std::as_bytes(std::span(text)));
+    return module_name_hash(fmt::format("{} {} {}", name, to_string(t.shape()), name_of(t.dtype())));
   });
 }
 
@@ -65,7 +58,9 @@ void agree_on_model(const StateDict& parameters, const StateDict& buffers, Proce
     t.body()->storage->bump_version();
   }
   if (!broadcast_weights)
-    require_same("value", tensors, group, [](const std::string&, const Tensor& t) { return hash_of(bytes_of(t)); });
+    require_same("value", tensors, group, [](const std::string&, const Tensor& t) {
+      return t.body()->storage->fingerprint(t.body()->offset, t.spec().bytes());
+    });
 }
 
 namespace {

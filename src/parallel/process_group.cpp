@@ -14,8 +14,8 @@ namespace everyo {
 namespace parallel {
 
 std::string_view name_of(Operation operation) noexcept {
-  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "gather",
-                                        "scatter",    "barrier",        "split",      "send"};
+  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                        "gather",     "scatter",        "barrier",    "send"};
   return names[static_cast<std::size_t>(operation)];
 }
 
@@ -30,8 +30,7 @@ std::string describe(const Call& call) {
     case Operation::gather:
     case Operation::scatter:
       return fmt::format("{} number {} ({} bytes, root {})", name, call.sequence, call.bytes, call.root);
-    case Operation::barrier:
-    case Operation::split: return fmt::format("{} number {}", name, call.sequence);
+    case Operation::barrier: return fmt::format("{} number {}", name, call.sequence);
     default: return fmt::format("{} number {} ({} bytes)", name, call.sequence, call.bytes);
   }
 }
@@ -172,9 +171,8 @@ Call next_call(ProcessGroup::Parts& parts, const Checked& c) {
   return call;
 }
 
-auto reduced(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte> data, DType dtype, ReduceOp op) {
+auto reduced(ProcessGroup::Parts& parts, std::span<std::byte> data, DType dtype, ReduceOp op) {
   base::check_reduction("all_reduce", data.size(), dtype, op);
-  (void)group;
   return [&parts, data, dtype, op] {
     if (parts.transport)
       parallel::all_reduce(*parts.transport, next_call(parts, {Operation::all_reduce, dtype, op, 0, data.size()}),
@@ -224,7 +222,7 @@ Work ProcessGroup::weighted_mean_async(std::span<std::byte> data, DType dtype, s
   });
 }
 void ProcessGroup::all_reduce(std::span<std::byte> data, DType dtype, ReduceOp op) {
-  run(reduced(*this, *parts_, data, dtype, op));
+  run(reduced(*parts_, data, dtype, op));
 }
 void ProcessGroup::reduce_scatter(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
                                   ReduceOp op) {
@@ -235,7 +233,7 @@ void ProcessGroup::all_gather(std::span<const std::byte> part, std::span<std::by
 }
 void ProcessGroup::broadcast(std::span<std::byte> data, int root) { run(spread(*this, *parts_, data, root)); }
 Work ProcessGroup::all_reduce_async(std::span<std::byte> data, DType dtype, ReduceOp op) {
-  return submit(reduced(*this, *parts_, data, dtype, op));
+  return submit(reduced(*parts_, data, dtype, op));
 }
 Work ProcessGroup::reduce_scatter_async(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
                                         ReduceOp op) {

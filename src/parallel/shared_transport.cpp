@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -20,15 +19,8 @@ namespace {
 
 // Shorter bytes are cheaper to copy than to wait for.
 constexpr std::size_t worth_a_reference = 32 << 10;
-}  // namespace
 
-char process_state(int process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t end = line.rfind(')');  // the program's name may hold anything
-  return end == std::string::npos || end + 2 >= line.size() ? '\0' : line[end + 2];
-}
+}  // namespace
 
 SharedTransport::SharedTransport(std::shared_ptr<SharedWorld> world, int rank, Timeout timeout)
     : world_(std::move(world)),
@@ -112,7 +104,6 @@ std::span<const std::byte> SharedTransport::receive(int from, const Call& call) 
 }
 
 void SharedTransport::release(int from) {
-  ++peers_[static_cast<std::size_t>(from)].released;
   Ring& ring = world_->ring(from, rank_);
   post(ring.released, ring.released_sleepers);
 }
@@ -149,9 +140,7 @@ void SharedTransport::look_at_process(int rank) {
   // It leaves before it ends, if it ends well.
   if (gone && info.presence.load() == static_cast<std::uint32_t>(Presence::here))
     return world_->fail(rank, fmt::format("rank {} (process {}) has died", rank, process));
-  peer.stopped = state == 'T' ? peer.stopped + 1 : 0;
-  if (peer.stopped > most_stopped)
-    world_->fail(rank, fmt::format("rank {} (process {}) is stopped; let it go on, or end the run", rank, process));
+  if (peer.stopped.add(state)) fail_as_stopped(*world_, rank, process);
 }
 
 }  // namespace everyo::parallel

@@ -5,16 +5,11 @@
 #include <vector>
 
 #include "everyo/parallel.h"
+#include "parallel/process_state.h"
 #include "parallel/shared_world.h"
 #include "parallel/transport.h"
 
 namespace everyo::parallel {
-
-/// The state letter of /proc/PID/stat: 'T' stopped, 't' held by a debugger or a leak checker, which let it go on, 'Z'
-/// dead and not yet reaped; 0 when there is none.
-char process_state(int process);
-/// Looks, 20 ms apart, at which a process must be stopped to count as lost: a job's suspension may last a moment.
-inline constexpr int most_stopped = 20;
 
 /// Messages through memory that all ranks see: threads of a process, or processes of a machine.
 class SharedTransport final : public Transport {
@@ -44,10 +39,10 @@ class SharedTransport final : public Transport {
 
  private:
   struct Peer {
-    std::uint32_t sent = 0, received = 0, released = 0;
+    std::uint32_t sent = 0, received = 0;
     std::uint32_t referenced = 0;  // of `sent`: the last message that the receiver reads where it lies here
     int descriptor = -1;           // of its process
-    int stopped = 0;               // looks at which its process was stopped, in a row
+    StoppedLooks stopped{};
   };
   /// While it waits for `awaited`: throws when there is no sense in that any longer.
   template <class Ready>

@@ -18,7 +18,6 @@ enum class Operation : std::uint8_t {
   gather,
   scatter,
   barrier,
-  split,
   send,
 };
 std::string_view name_of(Operation operation) noexcept;
