@@ -108,6 +108,9 @@ class EVERYO_API ProcessGroup final : public Communicator {
                                           ReduceOp op);
   [[nodiscard]] Work all_gather_async(std::span<const std::byte> part, std::span<std::byte> data);
   [[nodiscard]] Work broadcast_async(std::span<std::byte> data, int root);
+  [[nodiscard]] Work gather_async(std::span<const std::byte> part, std::span<std::byte> data, int root);
+  [[nodiscard]] Work scatter_async(std::span<const std::byte> data, std::span<std::byte> part, int root);
+  [[nodiscard]] Work barrier_async();
 
   /// The mean of all ranks' data, each times its rank's weight, over the sum of the weights; data of weight 0 is not
   /// looked at, and without any weight nothing changes. `weights`: one a rank, 0 or more, the same on all; read when

@@ -19,6 +19,14 @@ std::vector<Tensor> tensors_in(nb::handle list) {
   return tensors;
 }
 Tensor tensor_of(nb::handle object) { return as_tensor(object, {}, Integers::stay); }
+// Of a rank that has no part in it: none.
+Tensor tensor_or_none(nb::handle object) { return object.is_none() ? Tensor() : tensor_of(object); }
+std::span<std::byte> elements_or_none(const Tensor& tensor) noexcept {
+  return tensor.defined() ? elements_of(tensor) : std::span<std::byte>();
+}
+std::vector<Tensor> written(const Tensor& tensor) {
+  return tensor.defined() ? std::vector<Tensor>{tensor} : std::vector<Tensor>();
+}
 
 // Calls exchange(bytes, dtype) for tensors of one dtype together, as one piece of memory.
 template <class F>
@@ -68,10 +76,10 @@ void bind_work(nb::module_& m) {
           "wait",
           [](const PyWork& self) {
             const nb::gil_scoped_release release;
-            self.work->wait();
+            Work(*self.work).wait();  // of its own: others may wait, too, and all are to see its error
             for (const Tensor& tensor : self.written) note_written(tensor);
           },
-          "Returns once it is done; raises what it raised. Again: nothing.")
+          "Returns once it is done; raises what it raised, each time.")
       .def(
           "done", [](const PyWork& self) { return self.work->done(); }, "Is it?");
 }
@@ -113,7 +121,20 @@ void bind_reductions(nb::class_<PyGroup>& group) {
           },
           "data"_a, "part"_a, "op"_a,
           nb::sig("def reduce_scatter(self, data: TensorLike, part: TensorLike, op: str) -> None"),
-          "This rank's part of data, combined over the ranks.");
+          "This rank's part of data, combined over the ranks.")
+      .def(
+          "reduce_scatter_async",
+          [](PyGroup& self, nb::handle data, nb::handle part, std::string_view op) {
+            const Tensor from = tensor_of(data), to = tensor_of(part);
+            const ReduceOp reduce = reduce_in("reduce_scatter", op);
+            return self.run("reduce_scatter", [&](ProcessGroup& g) {
+              return keep(self, g.reduce_scatter_async(elements_of(from), elements_of(to), to.dtype(), reduce),
+                          {from, to}, {to});
+            });
+          },
+          "data"_a, "part"_a, "op"_a,
+          nb::sig("def reduce_scatter_async(self, data: TensorLike, part: TensorLike, op: str) -> Work"),
+          "The same, while the caller goes on.");
 }
 
 void bind_copies(nb::class_<PyGroup>& group) {
@@ -161,27 +182,45 @@ void bind_copies(nb::class_<PyGroup>& group) {
       .def(
           "gather",
           [](PyGroup& self, nb::handle part, nb::handle data, int dst) {
-            const Tensor from = tensor_of(part), to = data.is_none() ? Tensor() : tensor_of(data);
-            self.run("gather", [&](ProcessGroup& g) {
-              g.gather(elements_of(from), to.defined() ? elements_of(to) : std::span<std::byte>(), dst);
-            });
+            const Tensor from = tensor_of(part), to = tensor_or_none(data);
+            self.run("gather", [&](ProcessGroup& g) { g.gather(elements_of(from), elements_or_none(to), dst); });
             if (to.defined()) note_written(to);
           },
           "part"_a, "data"_a.none(), "dst"_a,
           nb::sig("def gather(self, part: TensorLike, data: typing.Optional[TensorLike], dst: int) -> None"),
           "All ranks' parts, in data of rank dst.")
       .def(
+          "gather_async",
+          [](PyGroup& self, nb::handle part, nb::handle data, int dst) {
+            const Tensor from = tensor_of(part), to = tensor_or_none(data);
+            return self.run("gather", [&](ProcessGroup& g) {
+              return keep(self, g.gather_async(elements_of(from), elements_or_none(to), dst), {from, to}, written(to));
+            });
+          },
+          "part"_a, "data"_a.none(), "dst"_a,
+          nb::sig("def gather_async(self, part: TensorLike, data: typing.Optional[TensorLike], dst: int) -> Work"),
+          "The same, while the caller goes on.")
+      .def(
           "scatter",
           [](PyGroup& self, nb::handle data, nb::handle part, int src) {
-            const Tensor to = tensor_of(part), from = data.is_none() ? Tensor() : tensor_of(data);
-            self.run("scatter", [&](ProcessGroup& g) {
-              g.scatter(from.defined() ? elements_of(from) : std::span<std::byte>(), elements_of(to), src);
-            });
+            const Tensor to = tensor_of(part), from = tensor_or_none(data);
+            self.run("scatter", [&](ProcessGroup& g) { g.scatter(elements_or_none(from), elements_of(to), src); });
             note_written(to);
           },
           "data"_a.none(), "part"_a, "src"_a,
           nb::sig("def scatter(self, data: typing.Optional[TensorLike], part: TensorLike, src: int) -> None"),
           "This rank's part of rank src's data, in part.")
+      .def(
+          "scatter_async",
+          [](PyGroup& self, nb::handle data, nb::handle part, int src) {
+            const Tensor to = tensor_of(part), from = tensor_or_none(data);
+            return self.run("scatter", [&](ProcessGroup& g) {
+              return keep(self, g.scatter_async(elements_or_none(from), elements_of(to), src), {from, to}, {to});
+            });
+          },
+          "data"_a.none(), "part"_a, "src"_a,
+          nb::sig("def scatter_async(self, data: typing.Optional[TensorLike], part: TensorLike, src: int) -> Work"),
+          "The same, while the caller goes on.")
       .def(
           "send",
           [](PyGroup& self, nb::handle array, int dst) {
@@ -245,6 +284,12 @@ void bind_distributed(nb::module_& m) {
       .def(
           "barrier", [](PyGroup& self) { self.run("barrier", [](ProcessGroup& g) { g.barrier(); }); },
           "Returns once every rank has called it.")
+      .def(
+          "barrier_async",
+          [](PyGroup& self) {
+            return self.run("barrier", [&](ProcessGroup& g) { return keep(self, g.barrier_async(), {}, {}); });
+          },
+          "The same, while the caller goes on.")
       .def(
           "split",
           [](PyGroup& self, int color, int key) -> GroupHandle {

@@ -208,6 +208,33 @@ auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte
                           data);
   };
 }
+auto collected(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> part,
+               std::span<std::byte> data, int root) {
+  base::check_root("gather", root, group.world_size());
+  if (group.rank() == root) base::check_parts("gather", part.size(), data.size(), group.world_size());
+  return [&parts, part, data, root] {
+    if (!parts.transport) return copy(part, data);
+    parallel::gather(*parts.transport,
+                     next_call(parts, {Operation::gather, DType::uint8, ReduceOp::sum, root, part.size()}), part, data);
+  };
+}
+auto dealt(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> data, std::span<std::byte> part,
+           int root) {
+  base::check_root("scatter", root, group.world_size());
+  if (group.rank() == root) base::check_parts("scatter", part.size(), data.size(), group.world_size());
+  return [&parts, data, part, root] {
+    if (!parts.transport) return copy(data, part);
+    parallel::scatter(*parts.transport,
+                      next_call(parts, {Operation::scatter, DType::uint8, ReduceOp::sum, root, part.size()}), data,
+                      part);
+  };
+}
+auto met(ProcessGroup::Parts& parts) {
+  return [&parts] {
+    if (parts.transport)
+      parallel::barrier(*parts.transport, next_call(parts, {Operation::barrier, DType::uint8, ReduceOp::sum, 0, 0}));
+  };
+}
 
 }  // namespace
 
@@ -246,34 +273,20 @@ Work ProcessGroup::broadcast_async(std::span<std::byte> data, int root) {
   return submit(spread(*this, *parts_, data, root));
 }
 
-void ProcessGroup::barrier() {
-  run([&] {
-    if (parts_->transport)
-      parallel::barrier(*parts_->transport,
-                        next_call(*parts_, {Operation::barrier, DType::uint8, ReduceOp::sum, 0, 0}));
-  });
-}
-
 void ProcessGroup::gather(std::span<const std::byte> part, std::span<std::byte> data, int root) {
-  base::check_root("gather", root, world_size());
-  if (rank() == root) base::check_parts("gather", part.size(), data.size(), world_size());
-  run([&] {
-    if (!parts_->transport) return copy(part, data);
-    parallel::gather(*parts_->transport,
-                     next_call(*parts_, {Operation::gather, DType::uint8, ReduceOp::sum, root, part.size()}), part,
-                     data);
-  });
+  run(collected(*this, *parts_, part, data, root));
 }
 void ProcessGroup::scatter(std::span<const std::byte> data, std::span<std::byte> part, int root) {
-  base::check_root("scatter", root, world_size());
-  if (rank() == root) base::check_parts("scatter", part.size(), data.size(), world_size());
-  run([&] {
-    if (!parts_->transport) return copy(data, part);
-    parallel::scatter(*parts_->transport,
-                      next_call(*parts_, {Operation::scatter, DType::uint8, ReduceOp::sum, root, part.size()}), data,
-                      part);
-  });
+  run(dealt(*this, *parts_, data, part, root));
 }
+void ProcessGroup::barrier() { run(met(*parts_)); }
+Work ProcessGroup::gather_async(std::span<const std::byte> part, std::span<std::byte> data, int root) {
+  return submit(collected(*this, *parts_, part, data, root));
+}
+Work ProcessGroup::scatter_async(std::span<const std::byte> data, std::span<std::byte> part, int root) {
+  return submit(dealt(*this, *parts_, data, part, root));
+}
+Work ProcessGroup::barrier_async() { return submit(met(*parts_)); }
 
 namespace {
 void check_peer(std::string_view operation, int peer, const ProcessGroup& group) {

@@ -122,6 +122,31 @@ TEST(Corners, CallsOfAllKindsInTurn) {
         {.timeout = Timeout(60)});
 }
 
+TEST(Corners, EveryCollectiveRunsBesideItsCaller) {
+  for (const auto run : runners)
+    run(3,
+        [](ProcessGroup& group) {
+          using Values = std::vector<std::int32_t>;
+          const auto bytes = [](Values& v) { return std::as_writable_bytes(std::span(v)); };
+          const int rank = group.rank();
+          for (const std::size_t n : {0u, 1u, 1000u, 100'000u}) {
+            Values part(n, rank), all(3 * n), at_one(rank == 1 ? 3 * n : 0), dealt(n), data, sums(n), ones(3 * n, 1);
+            for (int r = 0; r < 3 && rank == 2; ++r) data.insert(data.end(), n, r);
+            Work works[] = {group.gather_async(bytes(part), bytes(at_one), 1),
+                            group.scatter_async(bytes(data), bytes(dealt), 2), group.barrier_async(),
+                            group.reduce_scatter_async(bytes(ones), bytes(sums), int32, ReduceOp::sum),
+                            group.all_gather_async(bytes(part), bytes(all))};
+            for (std::size_t i = std::size(works); i-- > 0;) works[i].wait();
+            Values ranks;
+            for (int r = 0; r < 3; ++r) ranks.insert(ranks.end(), n, r);
+            require(all == ranks && (rank != 1 || at_one == ranks), "gathered");
+            require(dealt == Values(n, rank) && sums == Values(n, 3), "parts");
+          }
+          return std::string();
+        },
+        {.timeout = Timeout(60)});
+}
+
 TEST(Corners, PartsOfPartsExchange) {
   for (const auto run : runners)
     run(7,

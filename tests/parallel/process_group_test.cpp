@@ -260,6 +260,12 @@ TEST(ProcessGroup, OfOneRankIsTheIdentity) {
   EXPECT_THAT(data, ::testing::ElementsAre(1, 2));
   group->all_reduce_async(std::as_writable_bytes(std::span(data)), float32, ReduceOp::sum).wait();
   group->barrier();
+  group->barrier_async().wait();
+  float gathered[2] = {}, part[2] = {};
+  group->gather_async(std::as_bytes(std::span(data)), std::as_writable_bytes(std::span(gathered)), 0).wait();
+  group->scatter_async(std::as_bytes(std::span(gathered)), std::as_writable_bytes(std::span(part)), 0).wait();
+  EXPECT_THAT(part, ::testing::ElementsAre(1, 2));
+  EXPECT_THROW((void)group->gather_async({}, {}, 1), ValueError);
 }
 
 }  // namespace

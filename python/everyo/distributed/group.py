@@ -87,6 +87,10 @@ def _empty_like(value: TensorOrArray, shape: tuple[int, ...]) -> TensorOrArray:
     return np.empty(shape, value.dtype)
 
 
+def _nothing() -> None:
+    pass
+
+
 class Work(Generic[_T]):
     """An exchange under way. What it was given must stay as it is until wait() has returned."""
 
@@ -96,10 +100,12 @@ class Work(Generic[_T]):
         self._result: Optional[_T] = None
 
     def wait(self) -> Optional[_T]:
-        """Returns once it is done, with what the exchange gives; raises what it raised. Other threads go on meanwhile."""
+        """Returns once it is done, with what the exchange gives; raises what it raised. Other threads go on meanwhile. Again:
+        the same."""
         self._work.wait()
-        if self._finish is not None:
-            self._result = self._finish()
+        finish = self._finish  # another thread may wait, too
+        if finish is not None:
+            self._result = finish()
             self._finish = None
         return self._result
 
@@ -191,51 +197,60 @@ class ProcessGroup:
 
     def scatter(self, part: Any, data: Any = None, src: int = 0) -> None:
         """data[i] of rank src in `part` of rank i. Only rank src gives data, [world_size, *part.shape]."""
-        places = _InPlace("scatter", [part])
-        src = whole("[scatter] src", src)
-        given = None
-        if self.rank == src:
-            if data is None:
-                raise ValueError(f"[scatter] rank {src} is the source and gives no data; give scatter(part, data)")
-            given = _readable("scatter", data)
-            wanted = (self.world_size, *places.places[0].shape)
-            if tuple(given.shape) != wanted or given.dtype != places.places[0].dtype:
-                raise EveryOShapeError(
-                    f"[scatter] data is {tuple(given.shape)} {given.dtype}; part asks for {wanted} "
-                    f"{places.places[0].dtype}, one part a rank"
-                )
+        places, given, src = self._scattered(part, data, src)
         self._group.scatter(given, places.places[0], src)
         places.finish()
+
+    def _scattered(self, part: Any, data: Any, src: int) -> tuple[_InPlace, Optional[TensorOrArray], int]:
+        places = _InPlace("scatter", [part])
+        src = whole("[scatter] src", src)
+        if self.rank != src:
+            return places, None, src
+        if data is None:
+            raise ValueError(f"[scatter] rank {src} is the source and gives no data; give scatter(part, data)")
+        given = _readable("scatter", data)
+        wanted = (self.world_size, *places.places[0].shape)
+        if tuple(given.shape) != wanted or given.dtype != places.places[0].dtype:
+            raise EveryOShapeError(
+                f"[scatter] data is {tuple(given.shape)} {given.dtype}; part asks for {wanted} "
+                f"{places.places[0].dtype}, one part a rank"
+            )
+        return places, given, src
 
     # ---- collectives that give something new ----
 
     def all_gather(self, array: Any) -> Any:
         """The arrays of all ranks as one, [world_size, *array.shape]; a tensor for a tensor."""
-        part = _readable("all_gather", array)
-        data = _empty_like(part, (self.world_size, *part.shape))
+        part, data = self._gathered("all_gather", array)
         self._group.all_gather(part, data)
         return data
 
     def gather(self, array: Any, dst: int = 0) -> Any:
         """The same on rank dst; None elsewhere."""
-        part = _readable("gather", array)
         dst = whole("[gather] dst", dst)
-        data = _empty_like(part, (self.world_size, *part.shape)) if self.rank == dst else None
+        part, data = self._gathered("gather", array, self.rank == dst)
         self._group.gather(part, data, dst)
         return data
 
     def reduce_scatter(self, array: Any, op: str = "sum") -> Any:
         """array [N, ..] of all ranks combined, of which this rank gets rows [N / world_size, ..]. EveryOShapeError unless N is
         a multiple of world_size."""
+        data, part = self._parted(array)
+        self._group.reduce_scatter(data, part, op)
+        return part
+
+    def _gathered(self, function: str, array: Any, here: bool = True) -> tuple[TensorOrArray, Any]:
+        part = _readable(function, array)
+        return part, _empty_like(part, (self.world_size, *part.shape)) if here else None
+
+    def _parted(self, array: Any) -> tuple[TensorOrArray, TensorOrArray]:
         data = _readable("reduce_scatter", array)
         shape = tuple(data.shape)
         if not shape or shape[0] % self.world_size != 0:
             raise EveryOShapeError(
                 f"[reduce_scatter] the array is {shape}; its rows must be a multiple of the {self.world_size} ranks"
             )
-        part = _empty_like(data, (shape[0] // self.world_size, *shape[1:]))
-        self._group.reduce_scatter(data, part, op)
-        return part
+        return data, _empty_like(data, (shape[0] // self.world_size, *shape[1:]))
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """Anything that can be pickled, from all ranks in rank order."""
@@ -257,22 +272,43 @@ class ProcessGroup:
         return value if mine else pickle.loads(data.tobytes())
 
     # ---- while the caller goes on ----
+    #
+    # Each is made by a thread of the group, in the order of the calls; later collectives of either kind come after it.
+
+    def barrier_async(self) -> Work[None]:
+        """barrier; wait() returns once every rank has come to it."""
+        return Work(self._group.barrier_async(), _nothing)
 
     def all_reduce_async(self, array: Any, op: str = "sum") -> Work[None]:
-        """all_reduce of one array, made by a thread of the group; later collectives come after it."""
+        """all_reduce of one array."""
         places = _InPlace("all_reduce", [array])
         return Work(self._group.all_reduce_async(places.places[0], op), places.finish)
 
     def broadcast_async(self, array: Any, src: int = 0) -> Work[None]:
-        """broadcast of one array, in the same way."""
+        """broadcast of one array."""
         places = _InPlace("broadcast", [array])
         return Work(self._group.broadcast_async(places.places[0], whole("[broadcast] src", src)), places.finish)
 
+    def scatter_async(self, part: Any, data: Any = None, src: int = 0) -> Work[None]:
+        """scatter."""
+        places, given, src = self._scattered(part, data, src)
+        return Work(self._group.scatter_async(given, places.places[0], src), places.finish)
+
     def all_gather_async(self, array: Any) -> Work[Any]:
-        """all_gather, in the same way; wait() gives the array."""
-        part = _readable("all_gather", array)
-        data = _empty_like(part, (self.world_size, *part.shape))
+        """all_gather; wait() gives the array."""
+        part, data = self._gathered("all_gather", array)
         return Work(self._group.all_gather_async(part, data), lambda: data)
+
+    def gather_async(self, array: Any, dst: int = 0) -> Work[Any]:
+        """gather; wait() gives the array on rank dst, None elsewhere."""
+        dst = whole("[gather] dst", dst)
+        part, data = self._gathered("gather", array, self.rank == dst)
+        return Work(self._group.gather_async(part, data, dst), lambda: data)
+
+    def reduce_scatter_async(self, array: Any, op: str = "sum") -> Work[Any]:
+        """reduce_scatter; wait() gives this rank's rows."""
+        data, part = self._parted(array)
+        return Work(self._group.reduce_scatter_async(data, part, op), lambda: part)
 
     def split(self, color: int, key: int = 0) -> Optional[ProcessGroup]:
         """The group of the ranks that give the same color, ordered by key, then rank; None for a color below 0. Every rank
