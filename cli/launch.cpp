@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "everyo/parallel.h"
@@ -25,6 +28,10 @@ Command add_launch(CLI::App& program, Common& common) {
       ->required()
       ->expected(-1)
       ->option_text("PROGRAM ...");
+  app->callback([app] {  // without the mark, options of the program with names of ours would be taken from it
+    if (const auto words = app->remaining(); std::ranges::find(words, "--") == words.end())
+      throw UsageError("no -- stands before the program; write everyo launch -n 2 -- PROGRAM ...");
+  });
   return {app, [&common, choices] {
             return everyo::launch(choices->ranks, choices->program,
                                   {.timeout = everyo::Timeout(choices->timeout), .threads = common.threads});

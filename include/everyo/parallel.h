@@ -169,9 +169,9 @@ EVERYO_API void report_result(std::string_view result);
 EVERYO_API void report_problem(const WorkerError& problem);
 
 /// Runs a program on world_size ranks and waits for all of them: its exit status (128 and the signal of a process that
-/// was killed) of the rank to blame, 0 when all ended well. The program finds its group with init_process_group(). The
-/// timeout is that of a rank's waits alone. Throws ValueError as above, and without a program; FileError for one that
-/// cannot be run.
+/// was killed) of the rank to blame, which is logged, 0 when all ended well. The program finds its group with
+/// init_process_group(). The timeout is that of a rank's waits alone. Throws ValueError as above, and without a
+/// program; FileError for one that cannot be run.
 EVERYO_API int launch(int world_size, const std::vector<std::string>& command, const SpawnOptions& options = {});
 
 /// The group of a program that `everyo launch` started; otherwise a group of one. Once a process. Throws ValueError

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "everyo/logging.h"
 #include "parallel/children.h"
 #include "parallel/process_group.h"
 
@@ -24,21 +26,22 @@ using parallel::Child, parallel::SharedWorld;
 constexpr std::string_view group_variable = "EVERYO_GROUP", result_variable = "EVERYO_RESULT",
                            threads_variable = "OMP_NUM_THREADS";
 
-bool is_ours(std::string_view variable) {
-  const std::string_view name = variable.substr(0, variable.find('='));
-  return name == group_variable || name == result_variable;
-}
+std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
 
 // What a launched rank is given; made before the fork, after which nothing may be allocated.
 class Program {
  public:
-  Program(const std::vector<std::string>& command, int descriptor, int rank, int threads, Timeout timeout)
+  Program(const std::vector<std::string>& command, int descriptor, int rank, int threads, const SpawnOptions& options)
       : words_(command), result_(fmt::format("{}={:16}", result_variable, ' ')) {
-    for (char** variable = environ; *variable != nullptr; ++variable)
-      if (!is_ours(*variable)) variables_.emplace_back(*variable);
-    variables_.push_back(fmt::format("{}={}:{}:{}", group_variable, descriptor, rank, timeout.count()));
-    if (std::getenv(threads_variable.data()) == nullptr)
+    std::vector<std::string_view> ours{group_variable, result_variable};
+    variables_.push_back(fmt::format("{}={}:{}:{}", group_variable, descriptor, rank, options.timeout.count()));
+    // What the caller says of threads goes before what the environment says, and that before a share.
+    if (options.threads > 0 || std::getenv(threads_variable.data()) == nullptr) {
+      ours.push_back(threads_variable);
       variables_.push_back(fmt::format("{}={}", threads_variable, threads));
+    }
+    for (char** variable = environ; *variable != nullptr; ++variable)
+      if (std::ranges::find(ours, name_of(*variable)) == ours.end()) variables_.emplace_back(*variable);
     for (std::string& word : words_) arguments_.push_back(word.data());
     arguments_.push_back(nullptr);
     for (std::string& variable : variables_) environment_.push_back(variable.data());
@@ -76,7 +79,7 @@ std::vector<Child> start(const std::shared_ptr<SharedWorld>& world, const std::v
   std::vector<Child> children;
   children.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    Program program(command, descriptor, rank, threads, options.timeout);
+    Program program(command, descriptor, rank, threads, options);
     children.emplace_back([&](int pipe) {
       parallel::die_with_parent(parent);
       program.become(descriptor, pipe, gives_results);
@@ -135,12 +138,14 @@ int launch(int world_size, const std::vector<std::string>& command, const SpawnO
   for (const parallel::Outcome& outcome : outcomes)
     if (!outcome.said.empty())
       throw FileError(fmt::format("[launch] cannot run '{}': {}", command[0], outcome.said), ErrorKind::file_not_found);
+  const auto failed = [](const parallel::Outcome& outcome) { return outcome.status != 0; };
   const int blamed = world->failed_rank();
-  if (blamed >= 0 && outcomes[static_cast<std::size_t>(blamed)].status != 0)
-    return outcomes[static_cast<std::size_t>(blamed)].status;
-  for (const parallel::Outcome& outcome : outcomes)
-    if (outcome.status != 0) return outcome.status;
-  return 0;
+  const auto worst = blamed >= 0 && failed(outcomes[static_cast<std::size_t>(blamed)])
+                         ? outcomes.begin() + blamed
+                         : std::ranges::find_if(outcomes, failed);
+  if (worst == outcomes.end()) return 0;
+  log(LogLevel::error, fmt::format("[launch] rank {}: {}", worst - outcomes.begin(), worst->problem));
+  return worst->status;
 }
 
 std::unique_ptr<ProcessGroup> init_process_group() {

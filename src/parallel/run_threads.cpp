@@ -46,7 +46,7 @@ std::string details_of(const std::exception_ptr& error) {
 }
 
 void fail_as_too_long(SharedWorld& world, Timeout timeout) noexcept {
-  world.fail(-1, fmt::format("the run took longer than {:g} s", timeout.count()));
+  world.fail(-1, fmt::format("the run took longer than {:g} s, its timeout; give it a longer one", timeout.count()));
 }
 
 int processors() noexcept {
