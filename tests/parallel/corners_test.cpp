@@ -13,18 +13,13 @@
 #include "everyo/ops.h"
 #include "everyo/optim.h"
 #include "everyo/parallel.h"
+#include "parallel/ranks.h"
 
 // Where exchanges could go wrong: the edges of pieces, many ranks, calls of different kinds in turn, many groups.
 namespace everyo {
 namespace {
 
-using Worker = std::function<std::string(ProcessGroup&)>;
-constexpr auto runners = {run_threads, run_processes};
-
-// In a child process an assertion would print and be lost: it must throw.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw StateError(what);
-}
+using testing_parallel::on_both_transports, testing_parallel::require, testing_parallel::runners;
 
 std::vector<std::int32_t> numbered(std::size_t n, int rank) {
   std::vector<std::int32_t> data(n);
@@ -60,106 +55,91 @@ void exchange_all(ProcessGroup& group, std::size_t n) {
 
 TEST(Corners, SizesAboutTheEdgesOfPieces) {
   constexpr std::size_t kilo = 1024 / sizeof(std::int32_t);
-  for (const auto run : runners)
-    for (const int ranks : {2, 3, 7}) {
-      const auto n = static_cast<std::size_t>(ranks);
-      run(ranks,
-          [&](ProcessGroup& group) {
-            for (const std::size_t edge : {8 * kilo, 32 * kilo, 128 * kilo, n * 128 * kilo})
-              for (const std::size_t size : {edge - 1, edge, edge + 1}) exchange_all(group, size);
-            return std::string();
-          },
-          {.timeout = Timeout(120)});
-    }
+  for (const int ranks : {2, 3, 7}) {
+    const auto n = static_cast<std::size_t>(ranks);
+    on_both_transports(
+        ranks,
+        [&](ProcessGroup& group) {
+          for (const std::size_t edge : {8 * kilo, 32 * kilo, 128 * kilo, n * 128 * kilo})
+            for (const std::size_t size : {edge - 1, edge, edge + 1}) exchange_all(group, size);
+        },
+        Timeout(120));
+  }
 }
 
 TEST(Corners, ManyMoreRanksThanProcessors) {
-  for (const auto run : runners)
-    run(16,
-        [](ProcessGroup& group) {
-          for (const std::size_t size : {0u, 1u, 15u, 2049u, 40'000u}) exchange_all(group, size);
-          return std::string();
-        },
-        {.timeout = Timeout(120)});
+  on_both_transports(
+      16,
+      [](ProcessGroup& group) {
+        for (const std::size_t size : {0u, 1u, 15u, 2049u, 40'000u}) exchange_all(group, size);
+      },
+      Timeout(120));
 }
 
 TEST(Corners, BothOfAPairMaySendFirstUpTo256Kilobytes) {
-  for (const auto run : runners)
-    for (const std::size_t bytes : {std::size_t{1}, std::size_t{40} << 10, (std::size_t{256} << 10) - 1})
-      run(2,
-          [&](ProcessGroup& group) {
-            const std::vector<std::byte> out(bytes, static_cast<std::byte>(group.rank() + 1));
-            std::vector<std::byte> in(bytes);
-            group.send(out, 1 - group.rank());
-            group.receive(in, 1 - group.rank());
-            require(in == std::vector<std::byte>(bytes, static_cast<std::byte>(2 - group.rank())), "received");
-            return std::string();
-          },
-          {.timeout = Timeout(5)});
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{40} << 10, (std::size_t{256} << 10) - 1})
+    on_both_transports(
+        2,
+        [&](ProcessGroup& group) {
+          const std::vector<std::byte> out(bytes, static_cast<std::byte>(group.rank() + 1));
+          std::vector<std::byte> in(bytes);
+          group.send(out, 1 - group.rank());
+          group.receive(in, 1 - group.rank());
+          require(in == std::vector<std::byte>(bytes, static_cast<std::byte>(2 - group.rank())), "received");
+        },
+        Timeout(5));
 }
 
 TEST(Corners, CallsOfAllKindsInTurn) {
-  for (const auto run : runners)
-    run(3,
-        [](ProcessGroup& group) {
-          const int rank = group.rank(), next = (rank + 1) % 3, last = (rank + 2) % 3;
-          for (int round = 0; round < 20; ++round) {
-            const std::size_t size = 100 + static_cast<std::size_t>(round) * 4000;
-            std::vector<std::int32_t> a(size, rank), b(size, rank), c(size, rank), in(size);
-            Work first = group.all_reduce_async(std::as_writable_bytes(std::span(a)), int32, ReduceOp::sum);
-            Work second = group.broadcast_async(std::as_writable_bytes(std::span(b)), round % 3);
-            group.all_reduce(std::span(c), ReduceOp::max);
-            if (rank == 0) group.send(std::as_bytes(std::span(c)), next);
-            group.receive(std::as_writable_bytes(std::span(in)), last);
-            if (rank != 0) group.send(std::as_bytes(std::span(c)), next);
-            second.wait();
-            first.wait();
-            using Values = std::vector<std::int32_t>;
-            require(a == Values(size, 3) && b == Values(size, round % 3) && c == Values(size, 2) && in == c, "values");
-          }
-          return std::string();
-        },
-        {.timeout = Timeout(60)});
+  on_both_transports(3, [](ProcessGroup& group) {
+    const int rank = group.rank(), next = (rank + 1) % 3, last = (rank + 2) % 3;
+    for (int round = 0; round < 20; ++round) {
+      const std::size_t size = 100 + static_cast<std::size_t>(round) * 4000;
+      std::vector<std::int32_t> a(size, rank), b(size, rank), c(size, rank), in(size);
+      Work first = group.all_reduce_async(std::as_writable_bytes(std::span(a)), int32, ReduceOp::sum);
+      Work second = group.broadcast_async(std::as_writable_bytes(std::span(b)), round % 3);
+      group.all_reduce(std::span(c), ReduceOp::max);
+      if (rank == 0) group.send(std::as_bytes(std::span(c)), next);
+      group.receive(std::as_writable_bytes(std::span(in)), last);
+      if (rank != 0) group.send(std::as_bytes(std::span(c)), next);
+      second.wait();
+      first.wait();
+      using Values = std::vector<std::int32_t>;
+      require(a == Values(size, 3) && b == Values(size, round % 3) && c == Values(size, 2) && in == c, "values");
+    }
+  });
 }
 
 TEST(Corners, EveryCollectiveRunsBesideItsCaller) {
-  for (const auto run : runners)
-    run(3,
-        [](ProcessGroup& group) {
-          using Values = std::vector<std::int32_t>;
-          const auto bytes = [](Values& v) { return std::as_writable_bytes(std::span(v)); };
-          const int rank = group.rank();
-          for (const std::size_t n : {0u, 1u, 1000u, 100'000u}) {
-            Values part(n, rank), all(3 * n), at_one(rank == 1 ? 3 * n : 0), dealt(n), data, sums(n), ones(3 * n, 1);
-            for (int r = 0; r < 3 && rank == 2; ++r) data.insert(data.end(), n, r);
-            Work works[] = {group.gather_async(bytes(part), bytes(at_one), 1),
-                            group.scatter_async(bytes(data), bytes(dealt), 2), group.barrier_async(),
-                            group.reduce_scatter_async(bytes(ones), bytes(sums), int32, ReduceOp::sum),
-                            group.all_gather_async(bytes(part), bytes(all))};
-            for (std::size_t i = std::size(works); i-- > 0;) works[i].wait();
-            Values ranks;
-            for (int r = 0; r < 3; ++r) ranks.insert(ranks.end(), n, r);
-            require(all == ranks && (rank != 1 || at_one == ranks), "gathered");
-            require(dealt == Values(n, rank) && sums == Values(n, 3), "parts");
-          }
-          return std::string();
-        },
-        {.timeout = Timeout(60)});
+  on_both_transports(3, [](ProcessGroup& group) {
+    using Values = std::vector<std::int32_t>;
+    const auto bytes = [](Values& v) { return std::as_writable_bytes(std::span(v)); };
+    const int rank = group.rank();
+    for (const std::size_t n : {0u, 1u, 1000u, 100'000u}) {
+      Values part(n, rank), all(3 * n), at_one(rank == 1 ? 3 * n : 0), dealt(n), data, sums(n), ones(3 * n, 1);
+      for (int r = 0; r < 3 && rank == 2; ++r) data.insert(data.end(), n, r);
+      Work works[] = {group.gather_async(bytes(part), bytes(at_one), 1),
+                      group.scatter_async(bytes(data), bytes(dealt), 2), group.barrier_async(),
+                      group.reduce_scatter_async(bytes(ones), bytes(sums), int32, ReduceOp::sum),
+                      group.all_gather_async(bytes(part), bytes(all))};
+      for (std::size_t i = std::size(works); i-- > 0;) works[i].wait();
+      Values ranks;
+      for (int r = 0; r < 3; ++r) ranks.insert(ranks.end(), n, r);
+      require(all == ranks && (rank != 1 || at_one == ranks), "gathered");
+      require(dealt == Values(n, rank) && sums == Values(n, 3), "parts");
+    }
+  });
 }
 
 TEST(Corners, PartsOfPartsExchange) {
-  for (const auto run : runners)
-    run(7,
-        [](ProcessGroup& group) {
-          const auto half = group.split(group.rank() < 4 ? 0 : 1, group.rank());
-          const auto quarter = half->split(half->rank() % 2, -half->rank());
-          const auto alone = quarter->split(quarter->rank());
-          require(alone->world_size() == 1, "a group of one");
-          for (ProcessGroup* part : {quarter.get(), half.get(), &group, quarter.get(), alone.get()})
-            exchange_all(*part, 50'000);
-          return std::string();
-        },
-        {.timeout = Timeout(60)});
+  on_both_transports(7, [](ProcessGroup& group) {
+    const auto half = group.split(group.rank() < 4 ? 0 : 1, group.rank());
+    const auto quarter = half->split(half->rank() % 2, -half->rank());
+    const auto alone = quarter->split(quarter->rank());
+    require(alone->world_size() == 1, "a group of one");
+    for (ProcessGroup* part : {quarter.get(), half.get(), &group, quarter.get(), alone.get()})
+      exchange_all(*part, 50'000);
+  });
 }
 
 TEST(Corners, APartThatFailsNamesItsRankAndAsynchronousWorkThrows) {
@@ -192,16 +172,12 @@ std::size_t open_files() {
 
 TEST(Corners, ManyRunsLeaveNeitherFilesNorMappings) {
   const auto round = [] {
-    for (const auto run : runners)
-      run(3,
-          [](ProcessGroup& group) {
-            const auto memory = group.shared_memory(100'000);
-            const auto part = group.split(group.rank() % 2);
-            part->barrier();
-            exchange_all(group, 10'000);
-            return std::string();
-          },
-          {.timeout = Timeout(30)});
+    on_both_transports(3, [](ProcessGroup& group) {
+      const auto memory = group.shared_memory(100'000);
+      const auto part = group.split(group.rank() % 2);
+      part->barrier();
+      exchange_all(group, 10'000);
+    });
   };
   round();
   const std::size_t files = open_files(), mappings = lines_of("/proc/self/maps");

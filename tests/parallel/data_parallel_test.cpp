@@ -7,26 +7,13 @@
 #include "everyo/ops.h"
 #include "everyo/optim.h"
 #include "everyo/precision.h"
-#include "everyo/random.h"
+#include "parallel/ranks.h"
 
 // Gradients over ranks are those of one process over all samples.
 namespace everyo {
 namespace {
 
-using Worker = std::function<std::string(ProcessGroup&)>;
-using Runner = std::vector<std::string> (*)(int, const Worker&, const SpawnOptions&);
-
-struct World {
-  const char* transport;
-  Runner run;
-  int ranks;
-};
-
-Tensor drawn(const Shape& shape, std::uint64_t seed) {
-  const Tensor t = Tensor::empty(shape);
-  Generator(seed).uniform(-1, 1, t.data<float>());
-  return t;
-}
+using testing_parallel::drawn, testing_parallel::require, testing_parallel::World;
 
 Sequential perceptron(std::uint64_t seed = 0) {
   return Sequential(Linear(8, 16, {.seed = seed}), Tanh(), Linear(16, 1, {.seed = seed + 1}));
@@ -52,10 +39,6 @@ double largest_difference(const std::vector<std::vector<double>>& a, const std::
   return largest;
 }
 
-// In a child process an assertion would print and be lost: it must throw.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw StateError(what);
-}
 void require_close(double difference, double bound, const std::string& what) {
   require(difference <= bound, what + ": differs by " + std::to_string(difference * 1e9) + "e-9");
 }
@@ -75,20 +58,13 @@ Tensor loss_of(Sequential& net, const Tensor& x, const Tensor& y, std::int64_t f
   return mse_loss(net(rows(x)), rows(y));
 }
 
-class DataParallelism : public ::testing::TestWithParam<World> {
- protected:
-  void on_all(const Worker& body) {
-    const World& world = GetParam();
-    EXPECT_EQ(world.run(world.ranks, body, SpawnOptions{.timeout = Timeout(60)}).size(),
-              static_cast<std::size_t>(world.ranks));
-  }
-};
+class DataParallelism : public testing_parallel::OnWorlds {};
 
 // Gradients here are below 2: one process and several round their sums otherwise, by two units of the last place.
 constexpr double rounding = 2.4e-7;
 
 TEST_P(DataParallelism, D1_D2_AveragesOverEvenAndUnevenShards) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     for (const std::int64_t rows : {64, 65, 7}) {
       const Tensor x = drawn({rows, 8}, 1), y = drawn({rows, 1}, 2);
       Sequential whole = perceptron(), part = perceptron();
@@ -100,13 +76,12 @@ TEST_P(DataParallelism, D1_D2_AveragesOverEvenAndUnevenShards) {
       require_close(largest_difference(gradients_of(whole), gradients_of(part)), rounding, "gradient");
       require_equal_on_all(group, gradients_of(part));
     }
-    return {};
   });
 }
 
 TEST_P(DataParallelism, D2_TheUnweightedMeanIsAnotherGradient) {
-  on_all([](ProcessGroup& group) -> std::string {
-    if (65 % group.world_size() == 0) return {};
+  on_all([](ProcessGroup& group) {
+    if (65 % group.world_size() == 0) return;
     const Tensor x = drawn({65, 8}, 1), y = drawn({65, 1}, 2);
     Sequential whole = perceptron(), part = perceptron();
     loss_of(whole, x, y, 0, 65).backward();
@@ -114,12 +89,11 @@ TEST_P(DataParallelism, D2_TheUnweightedMeanIsAnotherGradient) {
     loss_of(part, x, y, own.first, own.end).backward();
     average_gradients(part.parameters(), group);
     require(largest_difference(gradients_of(whole), gradients_of(part)) > 100 * rounding, "weights change nothing");
-    return {};
   });
 }
 
 TEST_P(DataParallelism, D19_ASumGivesOneOverTheWorldOfIt) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     const int n = group.world_size();
     const Tensor w = Tensor::ones({1});
     w.set_requires_grad();
@@ -129,12 +103,11 @@ TEST_P(DataParallelism, D19_ASumGivesOneOverTheWorldOfIt) {
     double all = 0;
     for (int sample = 1; sample <= 2 * n; ++sample) all += 2.0 * sample * sample;
     require(std::abs(w.grad().item() * n - all) < 1e-4, "a sum is divided by the world");
-    return {};
   });
 }
 
 TEST_P(DataParallelism, TrainsAsOneProcess) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     Sequential whole = perceptron(),
                part = perceptron(static_cast<std::uint64_t>(group.rank()));  // D06: rank 0's count
     DataParallel parallel(part, group, {.bucket_bytes = 256});
@@ -159,12 +132,11 @@ TEST_P(DataParallelism, TrainsAsOneProcess) {
     // Adam divides by the gradient's own size, so its first steps carry a rounding on at lr times its relative size.
     require_close(largest_difference(values_of(whole), values_of(part)), 1e-5, "weights");
     require_equal_on_all(group, values_of(part));
-    return {};
   });
 }
 
 TEST_P(DataParallelism, AddsUpWithoutExchangeInNoSync) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     const std::int64_t n = group.world_size();
     const Tensor x = drawn({8 * n, 8}, 1), y = drawn({8 * n, 1}, 2);
     Sequential whole = perceptron(), part = perceptron();
@@ -177,12 +149,11 @@ TEST_P(DataParallelism, AddsUpWithoutExchangeInNoSync) {
     }
     (loss_of(part, x, y, first + 3, first + 8) * (5 / 8.)).backward();
     require_close(largest_difference(gradients_of(whole), gradients_of(part)), 2 * rounding, "gradient");
-    return {};
   });
 }
 
 TEST_P(DataParallelism, D01_UnusedParametersNeedNoFlag) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     const bool last = group.rank() == group.world_size() - 1;
     Sequential net(Linear(4, 4, {.seed = 1}), Linear(4, 4, {.seed = 2}), Linear(4, 4, {.seed = 3}));
     DataParallel parallel(net, group, {.bucket_bytes = 64});
@@ -196,12 +167,11 @@ TEST_P(DataParallelism, D01_UnusedParametersNeedNoFlag) {
       require(p[0].grad().defined() && p[2].grad().defined() && !p[4].grad().defined(), "who has a gradient");
       require_equal_on_all(group, {p[0].grad().to_vector(), p[2].grad().to_vector()});
     }
-    return {};
   });
 }
 
 TEST_P(DataParallelism, D02_D03_ARankOutOfDataTakesPart) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     const std::int64_t n = group.world_size(), rows = 2 * n + 1;  // batches of one; rank 0 has one more
     const Tensor x = drawn({rows, 8}, 1), y = drawn({rows, 1}, 2);
     Sequential whole = perceptron(), part = perceptron();
@@ -223,12 +193,11 @@ TEST_P(DataParallelism, D02_D03_ARankOutOfDataTakesPart) {
     }
     require_close(largest_difference(values_of(whole), values_of(part)), 1e-6, "weights");
     require_equal_on_all(group, values_of(part));
-    return {};
   });
 }
 
 TEST_P(DataParallelism, D04_D05_BuffersAreTheMeanOfTheRanks) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     Sequential net(Linear(4, 3, {.seed = 1}), BatchNorm1D(3));
     DataParallel parallel(net, group);
     const Tensor x = drawn({6, 4}, 10 + static_cast<std::uint64_t>(group.rank()));
@@ -240,12 +209,11 @@ TEST_P(DataParallelism, D04_D05_BuffersAreTheMeanOfTheRanks) {
       group.all_reduce(own.data<float>(), ReduceOp::mean);
       require(own.to_vector() == net.named_buffers()[b].second.to_vector(), "mean of the ranks' statistics");
     }
-    return {};
   });
 }
 
 TEST_P(DataParallelism, AnOverflowOnOneRankSkipsTheStepOnAll) {
-  on_all([](ProcessGroup& group) -> std::string {
+  on_all([](ProcessGroup& group) {
     Sequential net = perceptron();
     DataParallel parallel(net, group);
     SGD optimizer(net.parameters(), {.lr = 0.1});
@@ -268,7 +236,6 @@ TEST_P(DataParallelism, AnOverflowOnOneRankSkipsTheStepOnAll) {
     require(scaler.scale() == 512 && scaler.applied_steps() == 2, "scale");  // A10
     require(values_of(net) != before, "trained");
     require_equal_on_all(group, values_of(net));
-    return {};
   });
 }
 
@@ -311,9 +278,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelism,
                          ::testing::Values(World{"one", run_threads, 1}, World{"threads", run_threads, 2},
                                            World{"threads", run_threads, 3}, World{"processes", run_processes, 2},
                                            World{"processes", run_processes, 4}),
-                         [](const auto& world) {
-                           return std::string(world.param.transport) + std::to_string(world.param.ranks);
-                         });
+                         [](const auto& world) { return name_of(world.param); });
 
 TEST(ShardIndices, AreBlocksOfEqualSizeOrOneMore) {
   EXPECT_EQ(shard_indices(10, 1, 3), (Block{3, 6}));

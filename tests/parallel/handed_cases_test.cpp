@@ -7,29 +7,16 @@
 #include "everyo/ops.h"
 #include "everyo/optim.h"
 #include "everyo/precision.h"
-#include "everyo/random.h"
+#include "parallel/ranks.h"
 
 // Small inputs that went wrong in other libraries; tests/cases.md lists them.
 namespace everyo {
 namespace {
 
-using Worker = std::function<std::string(ProcessGroup&)>;
+using testing_parallel::drawn, testing_parallel::on_both_transports, testing_parallel::require;
+
 using Values = std::vector<double>;
 
-// In a child process an assertion would print and be lost: it must throw.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw StateError(what);
-}
-void on_both_transports(int ranks, const Worker& worker) {
-  for (const auto run : {run_threads, run_processes})
-    EXPECT_EQ(run(ranks, worker, {.timeout = Timeout(60)}).size(), static_cast<std::size_t>(ranks));
-}
-
-Tensor drawn(const Shape& shape, std::uint64_t seed) {
-  const Tensor t = Tensor::empty(shape);
-  Generator(seed).uniform(-1, 1, t.data<float>());
-  return t;
-}
 Values mean_of_ranks(const Tensor& t, ProcessGroup& group) {
   Values values = t.to_vector();
   group.all_reduce(std::span(values), ReduceOp::mean);
@@ -62,7 +49,6 @@ TEST(HandedParallelCases, G07_NoSyncAroundBackwardAloneHoldsTheExchangeBack) {
     Values twice = all;
     for (double& g : twice) g *= 2;
     require(near(net.parameters()[0].grad().to_vector(), twice, rounding), "the sum of both, averaged");
-    return std::string();
   });
 }
 
@@ -92,7 +78,6 @@ TEST(HandedParallelCases, G08_EachWrappedModelObeysItsOwnNoSync) {
       mean(above(below(x))).backward();
     }
     require(differs(below) && !differs(above), "only the first holds back");
-    return std::string();
   });
 }
 
@@ -108,7 +93,6 @@ TEST(HandedParallelCases, G11_FourMicroBatchesOnOneRankAreOneOnEachOfFour) {
     loss(other, group.rank()).backward();
     for (std::size_t p = 0; p < 2; ++p)
       require(near(one.parameters()[p].grad().to_vector(), other.parameters()[p].grad().to_vector(), rounding), "same");
-    return std::string();
   });
 }
 
@@ -125,7 +109,6 @@ TEST(HandedParallelCases, A10_AnOverflowOnRank0LowersTheScaleOfAll) {
     scaler.update();
     require(scaler.scale() == 1, "scale");
     require(net.parameters()[0].to_vector() == before, "weights");
-    return std::string();
   });
 }
 
@@ -139,7 +122,6 @@ TEST(HandedParallelCases, D09_OtherSizesAreAnErrorOnAllRanks) {
       const std::string what = error.what();
       for (const char* word : {"20 elements", "10 elements", "same sizes"}) require(what.find(word) != what.npos, what);
     }
-    return std::string();
   });
 }
 
@@ -157,7 +139,6 @@ TEST(HandedParallelCases, D22_TheModelItselfIsTrained) {
     Values right = before;
     for (std::size_t i = 0; i < right.size(); ++i) right[i] -= 0.5 * gradient[i];
     require(weight.to_vector() != before && near(weight.to_vector(), right, rounding), "stepped");
-    return std::string();
   });
 }
 
@@ -196,7 +177,6 @@ TEST(HandedParallelCases, D04_D23_BuffersAreExchangedEachStepOrWhenAskedOrNever)
     }
     const Seen never = seen({.buffers = BufferSync::none});
     require(never.step == never.own && never.asked == never.own, "never");
-    return std::string();
   });
 }
 

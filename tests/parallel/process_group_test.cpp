@@ -5,43 +5,15 @@
 
 #include "everyo/half.h"
 #include "everyo/parallel.h"
+#include "parallel/ranks.h"
 
 // What ranks exchange, on both transports and in worlds of one to five.
 namespace everyo {
 namespace {
 
-using Worker = std::function<std::string(ProcessGroup&)>;
-using Runner = std::vector<std::string> (*)(int, const Worker&, const SpawnOptions&);
+using testing_parallel::require, testing_parallel::World;
 
-struct World {
-  const char* transport;
-  Runner run;
-  int ranks;
-};
-void PrintTo(const World& world, std::ostream* out) { *out << world.transport << world.ranks; }
-
-class Exchange : public ::testing::TestWithParam<World> {
- protected:
-  // Runs it on all ranks; what they return must be the same.
-  void on_all(const std::function<void(ProcessGroup&)>& body) {
-    const World& world = GetParam();
-    const SpawnOptions options{.timeout = Timeout(60)};
-    const auto results = world.run(
-        world.ranks,
-        [&](ProcessGroup& group) {
-          body(group);
-          return std::to_string(group.rank());
-        },
-        options);
-    ASSERT_EQ(results.size(), static_cast<std::size_t>(world.ranks));
-    for (int r = 0; r < world.ranks; ++r) EXPECT_EQ(results[static_cast<std::size_t>(r)], std::to_string(r));
-  }
-};
-
-// In a child process an assertion would print and be lost: it must throw.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw StateError(what);
-}
+class Exchange : public testing_parallel::OnWorlds {};
 
 // Element i of rank r: numbers whose sum depends on its order in float32.
 float value(int rank, std::size_t i) {
@@ -247,9 +219,8 @@ std::vector<World> worlds() {
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Worlds, Exchange, ::testing::ValuesIn(worlds()), [](const auto& world) {
-  return std::string(world.param.transport) + std::to_string(world.param.ranks);
-});
+INSTANTIATE_TEST_SUITE_P(Worlds, Exchange, ::testing::ValuesIn(worlds()),
+                         [](const auto& world) { return name_of(world.param); });
 
 TEST(ProcessGroup, OfOneRankIsTheIdentity) {
   const std::unique_ptr<ProcessGroup> group = single_process_group();

@@ -8,18 +8,14 @@
 #include "everyo/ops.h"
 #include "everyo/optim.h"
 #include "everyo/precision.h"
-#include "everyo/random.h"
+#include "parallel/ranks.h"
 #include "parallel/shard_tree.h"
 
 // One digest, whoever works on the shards.
 namespace everyo {
 namespace {
 
-Tensor drawn(const Shape& shape, std::uint64_t seed) {
-  const Tensor t = Tensor::empty(shape);
-  Generator(seed).uniform(-1, 1, t.data<float>());
-  return t;
-}
+using testing_parallel::drawn;
 
 struct Case {
   const char* name;
