@@ -102,7 +102,7 @@ class EVERYO_API ProcessGroup final : public Communicator {
   void receive(std::span<std::byte> data, int from);
 
   /// The same collectives, run one after the other by a thread of the group while the caller goes on. Later collectives
-  /// of either kind come after them.
+  /// of either kind come after them. Throws Error when the system refuses that thread.
   [[nodiscard]] Work all_reduce_async(std::span<std::byte> data, DType dtype, ReduceOp op);
   [[nodiscard]] Work reduce_scatter_async(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
                                           ReduceOp op);
@@ -150,7 +150,7 @@ struct SpawnOptions {
 
 /// Runs `worker` on world_size ranks at once, as threads of this process. What they return, in rank order. When one
 /// throws, the others' exchanges throw too, and the call throws DistributedError with the first one's rank, type and
-/// message. Throws ValueError unless world_size is 1 to 256.
+/// message; so it does when the system refuses a rank's thread. Throws ValueError unless world_size is 1 to 256.
 EVERYO_API std::vector<std::string> run_threads(int world_size, const std::function<std::string(ProcessGroup&)>& worker,
                                                 const SpawnOptions& options = {});
 /// The same as processes, forked from this one: they see its memory as it is now, and change only their own. A rank

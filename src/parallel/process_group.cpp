@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "base/collective_checks.h"
@@ -54,11 +55,19 @@ CallQueue::~CallQueue() {
   if (thread_.joinable()) thread_.join();
 }
 void CallQueue::push(std::function<void()> call) {
+  // First: what waits for a thread that never comes would be waited for.
+  if (!thread_.joinable()) try {
+      thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error& error) {
+      throw Error(fmt::format("[ProcessGroup] the system refuses the thread of asynchronous exchanges ({}); run fewer "
+                              "ranks, or raise the limit of threads (ulimit -u)",
+                              error.code().message()),
+                  ErrorKind::backend);
+    }
   {
     const std::scoped_lock lock(mutex_);
     calls_.push_back(std::move(call));
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   changed_.notify_all();
 }
 bool CallQueue::idle() {

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <typeinfo>
 
@@ -69,6 +71,10 @@ class Ending {
     --running_;
     changed_.notify_all();
   }
+  void never_began(int ranks) {
+    const std::scoped_lock lock(mutex_);
+    running_ -= ranks;
+  }
   // Threads cannot be ended: after the timeout their exchanges throw.
   void wait(parallel::SharedWorld& world, const SpawnOptions& options) {
     const auto began = parallel::Clock::now();
@@ -97,9 +103,10 @@ std::vector<std::string> run_threads(int world_size, const std::function<std::st
   const Context snapshot = context();
   const int threads = threads_of_rank(world_size, options);
   Ending ending(world_size);
+  std::optional<DistributedError> refused;
   {
     std::vector<std::jthread> ranks;
-    for (int rank = 0; rank < world_size; ++rank)
+    const auto start = [&](int rank) {
       ranks.emplace_back([&, rank] {
         parallel::Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
         const ContextScope in(snapshot);
@@ -115,13 +122,26 @@ std::vector<std::string> run_threads(int world_size, const std::function<std::st
         }
         ending.one_has_ended();
       });
+    };
     try {
+      for (int rank = 0; rank < world_size && !refused; ++rank) try {
+          start(rank);
+        } catch (const std::system_error& error) {
+          const std::string reason = error.code().message();
+          refused.emplace(fmt::format("[run_threads] rank {} of {}: the system refuses its thread ({}); run fewer "
+                                      "ranks, or raise the limit of threads (ulimit -u)",
+                                      rank, world_size, reason),
+                          rank);
+          world->fail(rank, fmt::format("rank {} has no thread: {}", rank, reason));
+          ending.never_began(world_size - rank);
+        }
       ending.wait(*world, options);
     } catch (...) {
       world->fail(-1, "the run was ended by its caller");
       throw;
     }
   }
+  if (refused) throw DistributedError(*refused);
   return results_of("run_threads", *world, std::move(outcomes));
 }
 
