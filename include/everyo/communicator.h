@@ -1,7 +1,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -57,9 +56,6 @@ class EVERYO_API Communicator {
     broadcast(std::span<std::byte>(std::as_writable_bytes(data)), root);
   }
 };
-
-/// The communicator of a run of one process: each collective checks its arguments and gives back what one rank gave.
-EVERYO_API std::unique_ptr<Communicator> world_of_one();
 
 /// What scaler, clipping and trainer need of other ranks: a few numbers made the same on all of them, in place.
 class EVERYO_API Agreement {

@@ -136,7 +136,7 @@ class EVERYO_API ProcessGroup final : public Communicator {
   std::unique_ptr<Parts> parts_;
 };
 
-/// The group of a run of one process.
+/// The group of a run of one process: each collective checks its arguments and gives back what one rank gave.
 EVERYO_API std::unique_ptr<ProcessGroup> single_process_group();
 
 struct SpawnOptions {

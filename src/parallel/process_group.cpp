@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/collective_checks.h"
+#include "parallel/collective_checks.h"
 #include "parallel/collectives.h"
 
 namespace everyo {
@@ -181,7 +181,7 @@ Call next_call(ProcessGroup::Parts& parts, const Checked& c) {
 }
 
 auto reduced(ProcessGroup::Parts& parts, std::span<std::byte> data, DType dtype, ReduceOp op) {
-  base::check_reduction("all_reduce", data.size(), dtype, op);
+  parallel::check_reduction("all_reduce", data.size(), dtype, op);
   return [&parts, data, dtype, op] {
     if (parts.transport)
       parallel::all_reduce(*parts.transport, next_call(parts, {Operation::all_reduce, dtype, op, 0, data.size()}),
@@ -190,8 +190,8 @@ auto reduced(ProcessGroup::Parts& parts, std::span<std::byte> data, DType dtype,
 }
 auto scattered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> data,
                std::span<std::byte> part, DType dtype, ReduceOp op) {
-  base::check_reduction("reduce_scatter", part.size(), dtype, op);
-  base::check_parts("reduce_scatter", part.size(), data.size(), group.world_size());
+  parallel::check_reduction("reduce_scatter", part.size(), dtype, op);
+  parallel::check_parts("reduce_scatter", part.size(), data.size(), group.world_size());
   return [&parts, data, part, dtype, op] {
     if (!parts.transport) return copy(data, part);
     parallel::reduce_scatter(*parts.transport, next_call(parts, {Operation::reduce_scatter, dtype, op, 0, data.size()}),
@@ -200,7 +200,7 @@ auto scattered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const 
 }
 auto gathered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> part,
               std::span<std::byte> data) {
-  base::check_parts("all_gather", part.size(), data.size(), group.world_size());
+  parallel::check_parts("all_gather", part.size(), data.size(), group.world_size());
   return [&parts, part, data] {
     if (!parts.transport) return copy(part, data);
     parallel::all_gather(*parts.transport,
@@ -209,7 +209,7 @@ auto gathered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const s
   };
 }
 auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte> data, int root) {
-  base::check_root("broadcast", root, group.world_size());
+  parallel::check_root("broadcast", root, group.world_size());
   return [&parts, data, root] {
     if (parts.transport)
       parallel::broadcast(*parts.transport,
@@ -219,8 +219,8 @@ auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte
 }
 auto collected(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> part,
                std::span<std::byte> data, int root) {
-  base::check_root("gather", root, group.world_size());
-  if (group.rank() == root) base::check_parts("gather", part.size(), data.size(), group.world_size());
+  parallel::check_root("gather", root, group.world_size());
+  if (group.rank() == root) parallel::check_parts("gather", part.size(), data.size(), group.world_size());
   return [&parts, part, data, root] {
     if (!parts.transport) return copy(part, data);
     parallel::gather(*parts.transport,
@@ -229,8 +229,8 @@ auto collected(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const 
 }
 auto dealt(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> data, std::span<std::byte> part,
            int root) {
-  base::check_root("scatter", root, group.world_size());
-  if (group.rank() == root) base::check_parts("scatter", part.size(), data.size(), group.world_size());
+  parallel::check_root("scatter", root, group.world_size());
+  if (group.rank() == root) parallel::check_parts("scatter", part.size(), data.size(), group.world_size());
   return [&parts, data, part, root] {
     if (!parts.transport) return copy(data, part);
     parallel::scatter(*parts.transport,
@@ -248,7 +248,7 @@ auto met(ProcessGroup::Parts& parts) {
 }  // namespace
 
 Work ProcessGroup::weighted_mean_async(std::span<std::byte> data, DType dtype, std::shared_ptr<const Weights> weights) {
-  base::check_reduction("all_reduce", data.size(), dtype, ReduceOp::mean);
+  parallel::check_reduction("all_reduce", data.size(), dtype, ReduceOp::mean);
   return submit([this, data, dtype, weights = std::move(weights)] {
     const bool any = std::ranges::any_of(*weights, [](double w) { return w != 0; });
     if (parts_->transport && any)

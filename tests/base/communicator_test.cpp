@@ -5,53 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
-
-#include "everyo/error.h"
 
 namespace everyo {
 namespace {
-
-TEST(WorldOfOne, CollectivesAreTheIdentity) {
-  const std::unique_ptr<Communicator> world = world_of_one();
-  EXPECT_EQ(world->rank(), 0);
-  EXPECT_EQ(world->world_size(), 1);
-  std::vector<float> data{1, 2, 3}, part(3), gathered(3);
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max}) {
-    world->all_reduce(std::span(data), op);
-    EXPECT_EQ(data, (std::vector<float>{1, 2, 3}));
-  }
-  world->reduce_scatter(std::span(data), std::span(part));
-  EXPECT_EQ(part, data);
-  world->all_gather(std::span(data), std::span(gathered));
-  EXPECT_EQ(gathered, data);
-  world->broadcast(std::span(data));
-  EXPECT_EQ(data, part);
-  world->barrier();
-}
-
-TEST(WorldOfOne, ArgumentsAreChecked) {
-  const std::unique_ptr<Communicator> world = world_of_one();
-  std::array<float, 4> data{};
-  std::array<float, 3> small{};
-  std::array<std::int64_t, 2> integers{};
-  std::array<bool, 2> flags{};
-  EXPECT_THROW(world->all_gather(std::span(data), std::span(small)), ShapeError);
-  EXPECT_THROW(world->reduce_scatter(std::span(data), std::span(small)), ShapeError);
-  EXPECT_THROW(world->all_reduce(std::as_writable_bytes(std::span(data)).first(5), float32, ReduceOp::sum), ShapeError);
-  EXPECT_THROW(world->all_reduce(std::span(integers), ReduceOp::mean), DTypeError);
-  EXPECT_THROW(world->all_reduce(std::span(flags), ReduceOp::sum), DTypeError);
-  EXPECT_NO_THROW(world->all_reduce(std::span(flags), ReduceOp::max));
-  EXPECT_NO_THROW(world->all_reduce(std::span(integers), ReduceOp::sum));
-  for (const int root : {-1, 1}) {
-    EXPECT_THROW(
-        try { world->broadcast(std::span(data), root); } catch (const ValueError& error) {
-          EXPECT_EQ(error.kind(), ErrorKind::distributed);
-          throw;
-        },
-        ValueError);
-  }
-}
 
 /// Pretends that a second rank holds 10 everywhere.
 class WithATen final : public Communicator {
@@ -83,10 +39,8 @@ TEST(Agreement, OverACommunicatorAndAlone) {
   EXPECT_EQ(values, (std::array<double, 2>{10, 30}));
   over.sum(values);
   EXPECT_EQ(values, (std::array<double, 2>{20, 40}));
-  for (Agreement* agreement : {static_cast<Agreement*>(&alone)}) {
-    agreement->max(values);
-    agreement->sum(values);
-  }
+  alone.max(values);
+  alone.sum(values);
   EXPECT_EQ(values, (std::array<double, 2>{20, 40}));
 }
 

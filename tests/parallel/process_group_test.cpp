@@ -224,11 +224,18 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Exchange, ::testing::ValuesIn(worlds()),
 
 TEST(ProcessGroup, OfOneRankIsTheIdentity) {
   const std::unique_ptr<ProcessGroup> group = single_process_group();
+  EXPECT_EQ(group->rank(), 0);
   EXPECT_EQ(group->world_size(), 1);
   EXPECT_EQ(group->transport(), "one");
-  float data[] = {1, 2};
-  group->all_reduce(std::span(data));
+  float data[] = {1, 2}, copy[2] = {}, rows[2] = {};
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max})
+    group->all_reduce(std::span(data), op);
+  group->broadcast(std::span(data));
   EXPECT_THAT(data, ::testing::ElementsAre(1, 2));
+  group->reduce_scatter(std::span(data), std::span(copy));
+  group->all_gather(std::span(data), std::span(rows));
+  EXPECT_THAT(copy, ::testing::ElementsAre(1, 2));
+  EXPECT_THAT(rows, ::testing::ElementsAre(1, 2));
   group->all_reduce_async(std::as_writable_bytes(std::span(data)), float32, ReduceOp::sum).wait();
   group->barrier();
   group->barrier_async().wait();
@@ -237,6 +244,28 @@ TEST(ProcessGroup, OfOneRankIsTheIdentity) {
   group->scatter_async(std::as_bytes(std::span(gathered)), std::as_writable_bytes(std::span(part)), 0).wait();
   EXPECT_THAT(part, ::testing::ElementsAre(1, 2));
   EXPECT_THROW((void)group->gather_async({}, {}, 1), ValueError);
+}
+
+TEST(ProcessGroup, OfOneRankChecksItsArguments) {
+  const std::unique_ptr<ProcessGroup> group = single_process_group();
+  float data[4] = {}, small[3] = {};
+  std::int64_t integers[2] = {};
+  bool flags[2] = {};
+  EXPECT_THROW(group->all_gather(std::span(data), std::span(small)), ShapeError);
+  EXPECT_THROW(group->reduce_scatter(std::span(data), std::span(small)), ShapeError);
+  EXPECT_THROW(group->all_reduce(std::as_writable_bytes(std::span(data)).first(5), float32, ReduceOp::sum), ShapeError);
+  EXPECT_THROW(group->all_reduce(std::span(integers), ReduceOp::mean), DTypeError);
+  EXPECT_THROW(group->all_reduce(std::span(flags), ReduceOp::sum), DTypeError);
+  EXPECT_NO_THROW(group->all_reduce(std::span(flags), ReduceOp::max));
+  EXPECT_NO_THROW(group->all_reduce(std::span(integers), ReduceOp::sum));
+  for (const int root : {-1, 1}) {
+    try {
+      group->broadcast(std::span(data), root);
+      ADD_FAILURE() << root;
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::distributed);
+    }
+  }
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 #include "everyo/communicator.h"
 
-// What every communicator checks before it exchanges anything.
-namespace everyo::base {
+// What a group checks before it exchanges anything.
+namespace everyo::parallel {
 
 /// Throws ShapeError for bytes that are no whole elements, DTypeError for a reduction the dtype has not.
 void check_reduction(std::string_view collective, std::size_t bytes, DType dtype, ReduceOp op);
@@ -14,4 +14,4 @@ void check_parts(std::string_view collective, std::size_t part, std::size_t whol
 /// Throws ValueError (distributed) for a root that is no rank.
 void check_root(std::string_view collective, int root, int world_size);
 
-}  // namespace everyo::base
+}  // namespace everyo::parallel
