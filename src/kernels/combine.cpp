@@ -9,27 +9,12 @@
 #define HWY_TARGET_INCLUDE "kernels/combine.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
+#include "kernels/double-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace everyo::kernels::HWY_NAMESPACE {
 namespace {
-
-using Double = hn::ScalableTag<double>;
-using Single = hn::Rebind<float, Double>;
-
-HWY_INLINE hn::Vec<Double> load_double(const float* x) { return hn::PromoteTo(Double(), hn::LoadU(Single(), x)); }
-HWY_INLINE hn::Vec<Double> load_double(const double* x) { return hn::LoadU(Double(), x); }
-HWY_INLINE void store_double(hn::Vec<Double> v, double* to) { hn::StoreU(v, Double(), to); }
-HWY_INLINE void store_double(hn::Vec<Double> v, float* to) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // elsewhere Highway may saturate where infinity is right
-  hn::StoreU(hn::DemoteTo(Single(), v), Single(), to);
-#else
-  HWY_ALIGN double values[hn::MaxLanes(Double())];
-  hn::Store(v, Double(), values);
-  for (std::size_t l = 0; l < hn::Lanes(Double()); ++l) to[l] = static_cast<float>(values[l]);
-#endif
-}
 
 // The whole vectors of a sum over `divisor`; how many elements that were. Four at a time, so that loads overlap.
 template <bool weighted, class T>

@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/convert.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
+#include "kernels/double-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,22 +24,15 @@ void float32_to_float16(const float* in, Float16* out, std::size_t n) { copy_ele
 void float32_to_bfloat16(const float* in, BFloat16* out, std::size_t n) { copy_elements(in, out, n); }
 
 // One rounding an element, the same for a vector as for the scalars of the tail.
-void float32_to_float64(const float* in, double* out, std::size_t n) {
-  const hn::ScalableTag<double> d;
-  const hn::Rebind<float, decltype(d)> df;
+template <class From, class To>
+void through_double(const From* in, To* out, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(Double());
   std::size_t i = 0;
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) hn::StoreU(hn::PromoteTo(d, hn::LoadU(df, in + i)), d, out + i);
-  for (; i < n; ++i) out[i] = static_cast<double>(in[i]);
+  for (; i + lanes <= n; i += lanes) store_double(load_double(in + i), out + i);
+  for (; i < n; ++i) out[i] = static_cast<To>(in[i]);
 }
-void float64_to_float32(const double* in, float* out, std::size_t n) {
-  std::size_t i = 0;
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // elsewhere Highway may saturate where infinity is right
-  const hn::ScalableTag<double> d;
-  const hn::Rebind<float, decltype(d)> df;
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) hn::StoreU(hn::DemoteTo(df, hn::LoadU(d, in + i)), df, out + i);
-#endif
-  for (; i < n; ++i) out[i] = static_cast<float>(in[i]);
-}
+void float32_to_float64(const float* in, double* out, std::size_t n) { through_double(in, out, n); }
+void float64_to_float32(const double* in, float* out, std::size_t n) { through_double(in, out, n); }
 
 }  // namespace
 }  // namespace everyo::kernels::HWY_NAMESPACE
