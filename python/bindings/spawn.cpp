@@ -70,35 +70,28 @@ std::vector<std::string> as_spawn(F&& run) {
   }
 }
 
+void bind_runner(nb::module_& m, const char* name, decltype(&everyo::run_processes) run, const char* doc) {
+  const std::string signature = fmt::format(
+      "def {}(world_size: int, worker: collections.abc.Callable[[ProcessGroup], bytes | tuple[str, str]], timeout: "
+      "float, threads: int) -> list[bytes]",
+      name);
+  m.def(
+      name,
+      [run](int world_size, nb::handle worker, double timeout, int threads) {
+        return bytes_of(as_spawn([&] {
+          return run(
+              world_size, [worker](ProcessGroup& group) { return call_worker(worker, group); },
+              options_of(timeout, threads));
+        }));
+      },
+      "world_size"_a, "worker"_a, "timeout"_a, "threads"_a, nb::sig(signature.c_str()), doc);
+}
+
 }  // namespace
 
 void bind_spawn(nb::module_& m) {
-  m.def(
-      "run_processes",
-      [](int world_size, nb::handle worker, double timeout, int threads) {
-        return bytes_of(as_spawn([&] {
-          return run_processes(
-              world_size, [worker](ProcessGroup& group) { return call_worker(worker, group); },
-              options_of(timeout, threads));
-        }));
-      },
-      "world_size"_a, "worker"_a, "timeout"_a, "threads"_a,
-      nb::sig("def run_processes(world_size: int, worker: collections.abc.Callable[[ProcessGroup], bytes | tuple[str, "
-              "str]], timeout: float, threads: int) -> list[bytes]"),
-      "worker(group) on forked ranks; what they return.");
-  m.def(
-      "run_threads",
-      [](int world_size, nb::handle worker, double timeout, int threads) {
-        return bytes_of(as_spawn([&] {
-          return run_threads(
-              world_size, [worker](ProcessGroup& group) { return call_worker(worker, group); },
-              options_of(timeout, threads));
-        }));
-      },
-      "world_size"_a, "worker"_a, "timeout"_a, "threads"_a,
-      nb::sig("def run_threads(world_size: int, worker: collections.abc.Callable[[ProcessGroup], bytes | tuple[str, "
-              "str]], timeout: float, threads: int) -> list[bytes]"),
-      "The same on threads.");
+  bind_runner(m, "run_processes", &run_processes, "worker(group) on forked ranks; what they return.");
+  bind_runner(m, "run_threads", &run_threads, "The same on threads.");
   m.def(
       "run_programs",
       [](int world_size, const std::vector<std::string>& command, double timeout, int threads) {
