@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.h"
 #include "everyo/autograd.h"
 #include "parallel/gradients.h"
 
@@ -65,9 +65,6 @@ void agree_on_model(const StateDict& parameters, const StateDict& buffers, Proce
 
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 constexpr std::size_t alignment = 64;
 std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -187,7 +184,7 @@ void DataParallel::finish() {
     for (const std::size_t i : bucket.parameters) fill_absent(parameters_[i]);
     launch(bucket);
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = base::Clock::now();
   times_ = {.buckets = static_cast<std::int64_t>(buckets_.size()), .early = static_cast<std::int64_t>(early_)};
   weights_work_.wait();
   for (Bucket& bucket : buckets_) {
@@ -200,12 +197,12 @@ void DataParallel::finish() {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (elsewhere.present[i]) note_written(parameters_[i], elsewhere.scale);
     if (options_.buffers_each_step) {
-      const auto before = std::chrono::steady_clock::now();
+      const auto before = base::Clock::now();
       exchange_buffers(weights_);
-      times_.buffers = seconds_since(before);
+      times_.buffers = base::seconds_since(before);
     }
   }
-  times_.exposed = seconds_since(start);
+  times_.exposed = base::seconds_since(start);
 }
 
 void DataParallel::take_part() {

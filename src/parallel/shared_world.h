@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "parallel/transport.h"
 
 // The memory that the ranks of one machine share: rings of messages, who is alive, and why the group failed. It is
@@ -36,7 +37,7 @@ class MemoryFile {
   int descriptor_;
 };
 
-using Clock = std::chrono::steady_clock;
+using base::Clock;
 
 inline constexpr int most_ranks = 256;
 inline constexpr std::size_t ring_depth = 4;           ///< messages that a pair may have under way

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <string>
 
+#include "base/clock.h"
 #include "everyo/ops.h"
 #include "everyo/profile.h"
 #include "kernels/parallel.h"
@@ -17,14 +17,13 @@ namespace {
 
 /// Runs `body` until the time is up, at least three times, and gives the seconds of the fastest run.
 double fastest(double seconds, const std::function<void()>& body) {
-  using Clock = std::chrono::steady_clock;
   constexpr int least_runs = 3;
   body();  // caches, pages, kernels chosen
   double best = 0, total = 0;
   for (int run = 0; run < least_runs || total < seconds; ++run) {
-    const auto start = Clock::now();
+    const auto start = base::Clock::now();
     body();
-    const double took = std::chrono::duration<double>(Clock::now() - start).count();
+    const double took = base::seconds_since(start);
     best = run == 0 ? took : std::min(best, took);
     total += took;
   }

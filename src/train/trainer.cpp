@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
+#include "base/clock.h"
 #include "everyo/events.h"
 #include "everyo/logging.h"
 #include "everyo/ops.h"
@@ -16,8 +16,7 @@
 namespace everyo::inline v1 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+using base::Clock, base::seconds_since;
 
 // Parameters of the model that are not the optimizer's. Theirs are gradients all the same, and those of another loss
 // scale do not add up.

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
+#include "base/clock.h"
 #include "everyo/data_parallel.h"
 #include "everyo/ops.h"
 #include "verify/ranks.h"
@@ -30,9 +30,9 @@ Overlap overlap_of(Ranks ranks, std::size_t bucket_bytes) {
     const Tensor x = Tensor::ones({rows, width});
     double exposed = 1e9, step = 1e9, afterwards = 1e9;
     const auto seconds = [](const auto& body) {
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = base::Clock::now();
       body();
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      return base::seconds_since(start);
     };
     for (int i = 0; i < steps; ++i) {
       net.zero_grad();

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 
+#include "base/clock.h"
 #include "everyo/data_parallel.h"
 #include "everyo/optim.h"
 #include "verify/ranks.h"
@@ -125,15 +125,14 @@ Table table_of(Ranks ranks, const Run& run) {
   const std::vector<double> alone = train_alone(data, run.steps);
   Table table;
   for (int workers = 1; workers <= most_workers; ++workers) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = base::Clock::now();
     const auto all = on_ranks(ranks, workers, [&](ProcessGroup& group) {
       std::vector<double> found = train(group, data, run);
       const bool differs = of_rank_0(found, group) != found;
       found.push_back(differs ? 1 : 0);
       return found;
     });
-    table.seconds += fmt::format("{}{:.2f}", workers == 1 ? "" : ", ",
-                                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    table.seconds += fmt::format("{}{:.2f}", workers == 1 ? "" : ", ", base::seconds_since(start));
     double differing = 0;
     for (const auto& rank : all) differing += rank.back();
     table.drift.push_back(distance({all[0].begin(), all[0].end() - 1}, alone));
