@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "base/clock.h"
 #include "everyo/data_parallel.h"
@@ -62,17 +63,20 @@ std::vector<double> train(ProcessGroup& group, const Regression& data, const Run
   SGD optimizer(net.parameters(), {.lr = learning_rate});
   const std::vector<Tensor> parameters = net.parameters();
   const Block own = shard_indices(rows, group.rank(), group.world_size(), false);
-  std::vector<std::vector<float>> last(parameters.size());  // gradients that replace the averaged ones
-  const auto copy_last_layer = [&] {
+  using Gradients = std::vector<std::vector<float>>;
+  const auto of_last_layer = [&] {
+    Gradients all;
     for (std::size_t p = last_layer; p < parameters.size(); ++p) {
       const auto values = parameters[p].grad().data<float>();
-      last[p].assign(values.begin(), values.end());
+      all.emplace_back(values.begin(), values.end());
     }
+    return all;
   };
-  const auto put_last_layer = [&] {
+  const auto replace_last_layer = [&](const Gradients& by) {
     for (std::size_t p = last_layer; p < parameters.size(); ++p)
-      std::ranges::copy(last[p], parameters[p].grad().write<float>().begin());
+      std::ranges::copy(by[p - last_layer], parameters[p].grad().write<float>().begin());
   };
+  Gradients kept;
   parallel.set_weight(run.fault == Fault::unweighted ? 1 : static_cast<double>(own.size()));
   for (int step = 0; step < run.steps; ++step) {
     optimizer.zero_grad();
@@ -83,18 +87,15 @@ std::vector<double> train(ProcessGroup& group, const Regression& data, const Run
     if (run.fault == Fault::arrival_order) {
       for (const Tensor& p : parameters) average_in_arrival_order(p, group);
     } else {
-      if (run.fault == Fault::dropped_bucket) copy_last_layer(), optimizer.zero_grad();
+      if (run.fault == Fault::dropped_bucket) {
+        kept = of_last_layer();
+        optimizer.zero_grad();
+      }
       data.loss(net, own.first, own.end).backward();
-      if (run.fault == Fault::dropped_bucket) put_last_layer();
+      if (run.fault == Fault::dropped_bucket) replace_last_layer(kept);
       if (run.fault == Fault::stale_buffer) {  // the exchange of the step before
-        const std::vector<std::vector<float>> before = last;
-        copy_last_layer();
-        if (step > 0) {
-          std::vector<std::vector<float>> now = last;
-          last = before;
-          put_last_layer();
-          last = std::move(now);
-        }
+        const Gradients before = std::exchange(kept, of_last_layer());
+        if (step > 0) replace_last_layer(before);
       }
     }
     optimizer.step();
