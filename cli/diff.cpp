@@ -120,7 +120,7 @@ Difference between(const Step& a, const Step& b) {
 int report(const Common& common, const std::optional<Difference>& difference, std::int64_t equal_steps) {
   nlohmann::json json{{"equal", !difference}, {"equal_steps", equal_steps}};
   if (difference) {
-    fmt::print("step {}: {}; the {} steps before it are equal\n", difference->step, difference->what, equal_steps);
+    fmt::print("step {}: {}; equal steps before it: {}\n", difference->step, difference->what, equal_steps);
     json["step"] = difference->step;
     if (difference->tensor) {
       const std::string& name = difference->tensor->name;

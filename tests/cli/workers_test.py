@@ -152,7 +152,7 @@ class Diff(unittest.TestCase):
         two = self.write("two", self.step(1), self.step(2, changed), self.step(3, changed))
         result = run("diff", one, two, "--json")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("step 2: the gradient of 'down.weight' is the first of 3 of 4 tensors that differ; the 1 steps before it",
+        self.assertIn("step 2: the gradient of 'down.weight' is the first of 3 of 4 tensors that differ; equal steps before it: 1",
                       result.stdout)
         self.assertEqual(last_json(result), {"equal": False, "equal_steps": 1, "step": 2, "module": "down", "tensor": "down.weight",
                                              "kind": "gradient"})
@@ -161,7 +161,7 @@ class Diff(unittest.TestCase):
         one, longer = self.write("one", self.step(1)), self.write("longer", self.step(1), self.step(2))
         result = run("diff", one, longer)
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stdout, r"step 2: only \S+longer has it; the 1 steps before it are equal")
+        self.assertRegex(result.stdout, r"step 2: only \S+longer has it; equal steps before it: 1")
         other = self.step(1)
         other["tensors"] = other["tensors"][:2]
         other["digest"] = "other"
