@@ -11,19 +11,15 @@
 #include "everyo/memory.h"
 #include "everyo/ops.h"
 #include "everyo/optim.h"
+#include "optim/slots.h"
 
 namespace everyo {
 namespace {
 
+using everyo_test::slot;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-Tensor slot(const std::vector<double>& values, DType dtype) {
-  const Tensor t = Tensor::empty({dtype, {static_cast<std::int64_t>(values.size())}});
-  t.assign(Tensor::from<double>(values, t.shape()));
-  t.set_requires_grad();
-  return t;
-}
 // A step with this gradient at each element.
 void step(Optimizer& optimizer, double gradient) {
   optimizer.zero_grad();
