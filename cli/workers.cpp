@@ -8,8 +8,7 @@ namespace cli {
 
 int on_workers(const WorkersOptions& options, const std::function<int(everyo::ProcessGroup*)>& work) {
   if (options.count == 1) return work(nullptr);
-  // A rank that is gone or stopped is noticed at once; a run may last as long as it likes.
-  const everyo::SpawnOptions spawn{.timeout = everyo::Timeout(1e8), .threads = options.threads};
+  const everyo::SpawnOptions spawn{.timeout = everyo::no_timeout, .threads = options.threads};
   const auto rank = [&](everyo::ProcessGroup& group) {
     if (group.rank() > 0 && !options.as_threads) everyo::set_log_sink({});  // rank 0 says it
     return std::to_string(work(&group));

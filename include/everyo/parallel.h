@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,7 +65,7 @@ class EVERYO_API Work {
 
 /// How long a rank waits for another before it gives up.
 using Timeout = std::chrono::duration<double>;
-inline constexpr Timeout default_timeout{600};
+inline constexpr Timeout default_timeout{600}, no_timeout{std::numeric_limits<double>::infinity()};
 
 /// The ranks of a run, or some of them. Every rank calls the same collectives in the same order with the same sizes; a
 /// call that differs is an error on all of them, as is a rank that dies, stops, leaves or is late: each throws
@@ -140,8 +140,9 @@ class EVERYO_API ProcessGroup final : public Communicator {
 EVERYO_API std::unique_ptr<ProcessGroup> single_process_group();
 
 struct SpawnOptions {
-  Timeout timeout = default_timeout;  ///< of the whole call and of each wait of a rank for another
-  int threads = 0;                    ///< of a rank's kernels; 0: the processors there are, shared out
+  /// Of the whole call and of each wait of a rank for another. A rank that dies or is stopped is noticed without it.
+  Timeout timeout = default_timeout;
+  int threads = 0;  ///< of a rank's kernels; 0: the processors there are, shared out
   /// Called about every 20 ms by the thread that waits for the ranks; what it throws ends them, and the call.
   std::function<void()> look{};
   /// In place of fork(2), for a runtime that must know of it.

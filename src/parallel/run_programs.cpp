@@ -134,7 +134,7 @@ int launch(int world_size, const std::vector<std::string>& command, const SpawnO
   check_command("launch", command);
   const auto world = SharedWorld::make(world_size, false);
   std::vector<Child> children = start(world, command, options, false);
-  const std::vector<parallel::Outcome> outcomes = parallel::watch(children, *world, Timeout::max(), true, options.look);
+  const std::vector<parallel::Outcome> outcomes = parallel::watch(children, *world, no_timeout, true, options.look);
   for (const parallel::Outcome& outcome : outcomes)
     if (!outcome.said.empty())
       throw FileError(fmt::format("[launch] cannot run '{}': {}", command[0], outcome.said), ErrorKind::file_not_found);

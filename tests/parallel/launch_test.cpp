@@ -61,7 +61,9 @@ TEST(Launch, NeedsAProgram) {
   EXPECT_THROW(launch(1, {"no-such-program-anywhere"}), FileError);
 }
 TEST(RunPrograms, GivesWhatEachReports) {
-  EXPECT_THAT(run_programs(3, program("Reports")), ::testing::ElementsAre("6 from 0", "6 from 1", "6 from 2"));
+  for (const Timeout timeout : {default_timeout, no_timeout})
+    EXPECT_THAT(run_programs(3, program("Reports"), {.timeout = timeout}),
+                ::testing::ElementsAre("6 from 0", "6 from 1", "6 from 2"));
 }
 TEST(RunPrograms, SaysWhatWentWrong) {
   try {
