@@ -149,6 +149,24 @@ def train_in_parallel(group, bucket_bytes):
     return digest(model), [p.data.copy() for p in model.parameters()], parallel.total_weight
 
 
+def test_a_trainer_in_each_rank_trains_together():
+    x, y = rows(64)
+
+    def fit(group):
+        parallel = DataParallel(net(), group)
+        own = np.arange(64).reshape(4, group.world_size, -1)[:, group.rank].ravel()  # its part of each of 4 batches
+        loader = eo.DataLoader(eo.ArrayDataset(x[own], y[own]), batch_size=16 // group.world_size)
+        trainer = eo.Trainer(parallel.model, eo.SGD(parallel.model.parameters(), lr=0.1), nn.MSELoss())
+        trainer.fit(loader, epochs=3, accumulation=2, verbose=False)
+        return parallel.model.state_dict()
+
+    alone, (first, second) = spawn(fit, 1)[0], spawn(fit, 2)
+    for name in alone:
+        assert first[name].tobytes() == second[name].tobytes()
+        # Twelve steps whose gradients differ by at most ROUNDING.
+        assert np.abs(first[name] - alone[name]).max() <= 12 * 0.1 * ROUNDING
+
+
 def test_models_that_differ_are_refused():
     def worker(group, wide, broadcast):
         model = nn.Linear(4, 2 + group.rank if wide else 2, seed=group.rank)
