@@ -63,7 +63,8 @@ struct Context {
   std::int16_t threads = 0;  ///< most threads a kernel may use; 0: all
   std::int16_t team = 1;     ///< threads of the parallel region this thread works in
   std::int32_t shard = 0, micro_batch = 0;
-  std::uint64_t seed = 0, step = 0;  ///< a random draw's key is (seed, step, module path, micro_batch, sample)
+  std::int32_t rank = 0;  ///< that run_threads, run_processes or a launch gave this thread: its draws are its own
+  std::uint64_t seed = 0, step = 0;  ///< a random draw's key is (seed, step, module path, rank, micro_batch, sample)
   const ModuleScope* scope = nullptr;
   Tracer* tracer = nullptr;
   GradientSink* gradients = nullptr;  ///< null: the leaves' own slots

@@ -81,8 +81,8 @@ EVERYO_API Tensor activate(const Tensor& x, Activation activation);
 /// in x's dtype. The same dtype gives x itself.
 EVERYO_API Tensor cast(const Tensor& x, DType dtype);
 /// Zeroes each element with probability p in [0, 1) and multiplies the others by 1 / (1 - p). Draws are keyed by the
-/// Context's (seed, step, module path, micro_batch), `site` and the element's index, never a stream: two calls in one
-/// module's forward draw the same mask unless their sites differ. ValueError: "[0, 1)".
+/// Context's (seed, step, module path, rank, micro_batch), `site` and the element's index, never a stream: two calls in
+/// one module's forward draw the same mask unless their sites differ. ValueError: "[0, 1)".
 EVERYO_API Tensor dropout(const Tensor& x, double p, std::uint32_t site = 0);
 
 // ---- matrix products ----

@@ -175,7 +175,8 @@ EVERYO_API void report_problem(const WorkerError& problem);
 /// program; FileError for one that cannot be run.
 EVERYO_API int launch(int world_size, const std::vector<std::string>& command, const SpawnOptions& options = {});
 
-/// The group of a program that `everyo launch` started; otherwise a group of one. Once a process. Throws ValueError
+/// The group of a program that `everyo launch` started; otherwise a group of one. Once a process; the calling thread is
+/// then its rank's (Context::rank). Throws ValueError
 /// for an EVERYO_GROUP that nothing of ours has set.
 EVERYO_API std::unique_ptr<ProcessGroup> init_process_group();
 

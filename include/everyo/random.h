@@ -103,11 +103,11 @@ class EVERYO_API Generator {
 struct DrawKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::uint64_t path_hash = 0;  ///< of the dotted path of the module that draws
-  std::uint32_t micro_batch = 0;
-  std::uint32_t site = 0;  ///< tells several draws of one module apart
+  std::uint64_t path_hash = 0;    ///< of the dotted path of the module that draws
+  std::uint32_t micro_batch = 0;  ///< and above its 24 bits the rank
+  std::uint32_t site = 0;         ///< tells several draws of one module apart
 
-  /// The key of a draw made now: seed, step, module and micro-batch of this thread's context.
+  /// The key of a draw made now: seed, step, module, rank and micro-batch of this thread's context.
   EVERYO_API static DrawKey here(std::uint32_t site = 0) noexcept;
 };
 

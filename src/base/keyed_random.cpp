@@ -17,7 +17,7 @@ DrawKey DrawKey::here(std::uint32_t site) noexcept {
   return {.seed = c.seed,
           .step = c.step,
           .path_hash = c.scope != nullptr ? c.scope->path_hash : 0,
-          .micro_batch = static_cast<std::uint32_t>(c.micro_batch),
+          .micro_batch = static_cast<std::uint32_t>(c.rank) << 24 | static_cast<std::uint32_t>(c.micro_batch),
           .site = site};
 }
 

@@ -20,6 +20,7 @@ using parallel::Child, parallel::SharedWorld;
   std::signal(SIGPIPE, SIG_IGN);
   std::string said;
   try {
+    const Scoped<&Context::rank> draws(rank);
     const ThreadLimit limit(threads);
     const std::unique_ptr<ProcessGroup> group = join(world, rank, timeout);
     said = parallel::said_result + worker(*group);

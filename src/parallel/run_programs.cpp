@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "everyo/context.h"
 #include "everyo/logging.h"
 #include "parallel/children.h"
 #include "parallel/process_group.h"
@@ -167,6 +168,7 @@ std::unique_ptr<ProcessGroup> init_process_group() {
                     group_variable, text),
         ErrorKind::distributed);
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  context().rank = rank;
   return join(SharedWorld::open(std::make_shared<parallel::MemoryFile>(descriptor)), rank, Timeout(timeout));
 }
 

@@ -110,6 +110,7 @@ std::vector<std::string> run_threads(int world_size, const std::function<std::st
       ranks.emplace_back([&, rank] {
         parallel::Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
         const ContextScope in(snapshot);
+        const Scoped<&Context::rank> draws(rank);
         const ThreadLimit limit(threads);
         try {
           const std::unique_ptr<ProcessGroup> group = join(world, rank, options.timeout);

@@ -260,6 +260,7 @@ void VirtualShards::run(const std::function<void(std::int64_t)>& forward_backwar
       const Scoped<&Context::buffers> buffers(&updates[static_cast<std::size_t>(shard)]);
       const Scoped<&Context::shard> as_shard(number);
       const Scoped<&Context::micro_batch> draws(number);
+      const Scoped<&Context::rank> of_any_rank(0);
       forward_backward(shard);
       float scale = 1;
       for (const auto& [leaf, gradient] : sink.gradients()) scale = sink.slot(leaf).scale;

@@ -71,6 +71,7 @@ void Trainer::step(const Batch& batch, std::int64_t rows) {
   // A step that is left out has used its masks of dropout; the next batch draws others.
   const std::int64_t tried = step_ + (scaler_ ? scaler_->skipped_steps() : 0);
   const Scoped<&Context::step> step_key(static_cast<std::uint64_t>(tried));
+  const Scoped<&Context::rank> draws(0);  // parts have numbers that no other rank's have
   const Totals sums = ranks_->shards() > 0 ? run_shards(batch, rows) : run_parts(batch);
   epoch_.samples += sums.samples;
   if (sums.counted == 0) {

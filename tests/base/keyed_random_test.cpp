@@ -69,6 +69,17 @@ TEST(KeyedGenerator, KeyComesFromTheContext) {
   EXPECT_EQ(key.site, 9u);
 }
 
+TEST(KeyedGenerator, RanksAndMicroBatchesHaveKeysOfTheirOwn) {
+  std::set<std::uint32_t> draws;
+  for (std::int32_t rank = 0; rank < 256; ++rank)
+    for (const std::int32_t number : {0, 1, 2, 255, 256, (1 << 24) - 1}) {
+      const Scoped<&Context::rank> of(rank);
+      const Scoped<&Context::micro_batch> part(number);
+      draws.insert(DrawKey::here().micro_batch);
+    }
+  EXPECT_EQ(draws.size(), 256 * 6);
+}
+
 TEST(KeyedGenerator, UniformAndNormalMoments) {
   const KeyedGenerator generator({.seed = 3});
   const std::uint64_t count = 200'000;

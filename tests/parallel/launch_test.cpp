@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "everyo/context.h"
 #include "everyo/parallel.h"
 
 // Programs that are started on several ranks: this one, once more.
@@ -15,6 +16,7 @@ namespace {
 TEST(LaunchedProgram, DISABLED_Sums) {
   const auto group = init_process_group();
   ASSERT_EQ(group->world_size(), 3);
+  EXPECT_EQ(context().rank, group->rank());
   float data[] = {static_cast<float>(group->rank() + 1)};
   group->all_reduce(std::span(data));
   ASSERT_EQ(data[0], 6);

@@ -1,5 +1,6 @@
 """Gradients over ranks: those of one process over all samples, to rounding; with virtual shards the same bits."""
 
+import contextlib
 import hashlib
 
 import numpy as np
@@ -270,3 +271,24 @@ def test_an_error_in_a_shard_comes_out():
 
     with pytest.raises(DistributedError, match="rank 0: ValueError: shard 0|rank 1: ValueError: shard 2"):
         spawn(worker, 2)
+
+
+def masks_of(group):
+    """A rank's dropout in a loop of its own: two steps of two micro-batches."""
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 1, seed=0))
+    parallel, optimizer = DataParallel(model, group), eo.SGD(model.parameters(), lr=0.1)
+    masks = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        for part in eo.micro_batches(np.ones((2, 64), np.float32), np.ones((2, 1), np.float32), 2):
+            masks.append(model[0](part.features).numpy().tobytes())
+            with parallel.no_sync() if len(masks) % 2 else contextlib.nullcontext():
+                (nn.mse_loss(parallel(part.features), part.targets) * part.weight).backward()
+        optimizer.step()
+    return masks
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "thread"])
+def test_ranks_drop_units_of_their_own(method):
+    ranks = spawn(masks_of, 3, start_method=method)
+    assert len({mask for masks in ranks for mask in masks}) == 12

@@ -57,9 +57,9 @@ struct EVERYO_API LogSoftmax : Module<LogSoftmax> {
 };
 
 /// In training zeroes elements with probability p and scales the others by 1 / (1 - p); in eval the identity. Masks
-/// depend on the Context's seed (or `seed`), step and micro-batch, and on the module's path: the same on every run. So
-/// one layer called twice in a step drops the same elements twice: give Context::micro_batch another number for each
-/// forward of a step, and separate models that share a step a `seed` each.
+/// depend on the Context's seed (or `seed`), step, rank and micro-batch, and on the module's path: the same on every
+/// run. So one layer called twice in a step drops the same elements twice: give Context::micro_batch another number for
+/// each forward of a step, and separate models that share a step a `seed` each.
 class EVERYO_API Dropout : public Module<Dropout> {
  public:
   struct Options {
