@@ -60,8 +60,9 @@ struct ExchangeTimes {
 };
 
 /// Averages a model's gradients over a group while backward runs. Gradients live in memory that the ranks share, in
-/// buckets, the last parameters first; a bucket is exchanged once all its gradients are there. All that
-/// average_gradients says holds: unused parameters, weights, bits.
+/// buckets; a bucket is exchanged once all its gradients are there. Buckets begin with the last parameters; the first
+/// backward that rank 0 makes orders them anew, as its gradients came. All that average_gradients says holds: unused
+/// parameters, weights, bits.
 ///
 ///     DataParallel parallel(net, *group);
 ///     SGD optimizer(net.parameters(), {.lr = 0.1});
@@ -113,6 +114,8 @@ class EVERYO_API DataParallel {
  private:
   struct Bucket;
   struct Walk;
+  void fill_buckets(const std::vector<std::size_t>& order);
+  void order_by_arrival();
   void begin();
   void ready(std::size_t parameter);
   void launch(Bucket& bucket);
@@ -128,6 +131,8 @@ class EVERYO_API DataParallel {
   std::vector<std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::vector<bool> is_ready_;
+  std::vector<std::size_t> arrived_;  // parameters, as their gradients came in this backward
+  bool ordered_ = false;              // buckets are in such an order
   std::shared_ptr<ProcessGroup::Weights> weights_;
   double weight_ = 1, own_weight_[1] = {1}, total_weight_ = 0;
   Work weights_work_;

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <iterator>
 #include <numeric>
+#include <optional>
 
 #include "base/clock.h"
 #include "everyo/autograd.h"
@@ -68,11 +71,23 @@ namespace {
 constexpr std::size_t alignment = 64;
 std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
+// With the gradient that is there.
+void move_gradient(const Tensor& parameter, const Ref<Storage>& memory, std::size_t at) {
+  const GradSlot& slot = parameter.body()->leaf->grad;
+  const Tensor old = slot.value;
+  const bool full = slot.full;
+  give_memory(parameter, memory, at);
+  if (!full) return;
+  std::memcpy(memory->data() + at, old.bytes(), old.spec().bytes());
+  note_written(parameter, slot.scale);
+}
+
 }  // namespace
 
 // Gradients of one dtype that are exchanged at once.
 struct DataParallel::Bucket {
   DType dtype;
+  std::size_t last = 0;  // the place of its last parameter in the order that they are expected in
   std::size_t bytes = 0;
   std::vector<std::size_t> parameters{};
   Ref<Storage> memory{};
@@ -105,31 +120,63 @@ DataParallel::DataParallel(const StateDict& parameters, std::function<StateDict(
   if (options.bucket_bytes < 1) throw ValueError("[DataParallel] bucket_bytes is 0; it must be 1 or more");
   agree_on_model(parameters, buffers_of_model_(), group, options.broadcast_weights);
 
-  // Backward comes to the last parameters first.
   for (const auto& [name, p] : parameters)
     if (p.requires_grad()) parameters_.push_back(p);
-  bucket_of_.resize(parameters_.size());
-  for (std::size_t i = parameters_.size(); i-- > 0;) {
-    const Tensor& p = parameters_[i];
-    const std::size_t bytes = padded(p.spec().bytes());
-    if (buckets_.empty() || buckets_.back().dtype != p.dtype() || buckets_.back().bytes + bytes > options.bucket_bytes)
-      buckets_.push_back({p.dtype()});
-    bucket_of_[i] = buckets_.size() - 1;
-    buckets_.back().parameters.push_back(i);
-    buckets_.back().bytes += bytes;
-  }
-  for (Bucket& bucket : buckets_) {
-    bucket.memory = group.shared_memory(bucket.bytes);
-    std::memset(bucket.memory->data(), 0, bucket.bytes);
-    std::size_t at = 0;
-    for (const std::size_t i : bucket.parameters) {
-      give_memory(parameters_[i], bucket.memory, at);
-      at += padded(parameters_[i].spec().bytes());
-    }
-  }
+  // Backward comes to the last parameters first, until it is known better.
+  std::vector<std::size_t> order(parameters_.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  fill_buckets(order);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(add_ready_hook(parameters_[i], [this, i](const Tensor&) { ready(i); }));
   is_ready_.resize(parameters_.size());
+}
+
+// One bucket of each dtype is being filled at a time; they are exchanged in the order in which they are complete.
+void DataParallel::fill_buckets(const std::vector<std::size_t>& order) {
+  std::vector<Bucket> buckets;
+  std::array<std::optional<std::size_t>, dtype_count> open{};
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    const Tensor& p = parameters_[order[place]];
+    const std::size_t bytes = padded(p.spec().bytes());
+    std::optional<std::size_t>& filling = open[static_cast<std::size_t>(p.dtype())];
+    if (!filling || buckets[*filling].bytes + bytes > options_.bucket_bytes) {
+      filling = buckets.size();
+      buckets.push_back({p.dtype()});
+    }
+    Bucket& bucket = buckets[*filling];
+    bucket.parameters.push_back(order[place]);
+    bucket.bytes += bytes;
+    bucket.last = place;
+  }
+  std::ranges::sort(buckets, {}, &Bucket::last);
+  bucket_of_.resize(parameters_.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    Bucket& bucket = buckets[b];
+    bucket.memory = group_.shared_memory(bucket.bytes);
+    std::memset(bucket.memory->data(), 0, bucket.bytes);
+    std::size_t at = 0;
+    for (const std::size_t i : bucket.parameters) {
+      move_gradient(parameters_[i], bucket.memory, at);
+      at += padded(parameters_[i].spec().bytes());
+      bucket_of_[i] = b;
+    }
+  }
+  buckets_ = std::move(buckets);
+}
+
+// By rank 0's order, since all must exchange the same buckets; its parameters that did not come stay behind. Sums do
+// not depend on it: each element has its own.
+void DataParallel::order_by_arrival() {
+  if (ordered_) return;
+  std::vector<std::size_t> before;
+  for (const Bucket& bucket : buckets_) before.insert(before.end(), bucket.parameters.begin(), bucket.parameters.end());
+  std::vector<std::size_t> order = arrived_;
+  std::ranges::copy_if(before, std::back_inserter(order), [&](std::size_t i) { return !is_ready_[i]; });
+  order.push_back(arrived_.size());
+  group_.broadcast(std::span(std::as_writable_bytes(std::span(order))), 0);
+  ordered_ = order.back() > 0;  // else rank 0 had no samples, and its next backward will tell
+  order.pop_back();
+  if (ordered_ && order != before) fill_buckets(order);
 }
 
 DataParallel::~DataParallel() {
@@ -144,6 +191,7 @@ void DataParallel::set_weight(double weight) {
 void DataParallel::begin() {
   running_ = true;
   launched_ = early_ = 0;
+  arrived_.clear();
   std::fill(is_ready_.begin(), is_ready_.end(), false);
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
   own_weight_[0] = weight_;
@@ -163,7 +211,10 @@ void DataParallel::ready(std::size_t parameter) {
       });
   }
   early_ = launched_;
-  if (!is_ready_[parameter]) --buckets_[bucket_of_[parameter]].missing;
+  if (!is_ready_[parameter]) {
+    --buckets_[bucket_of_[parameter]].missing;
+    arrived_.push_back(parameter);
+  }
   is_ready_[parameter] = true;
   launch_those_that_are_complete();
   if (context().engine.walk == nullptr) finish();  // backward of a parameter itself
@@ -203,6 +254,7 @@ void DataParallel::finish() {
     }
   }
   times_.exposed = base::seconds_since(start);
+  order_by_arrival();
 }
 
 void DataParallel::take_part() {

@@ -252,7 +252,7 @@ void give_memory(const Tensor& leaf, Ref<Storage> storage, std::size_t offset) {
   body->offset = offset;
   slot.value = Tensor(std::move(body));
   slot.external = true;
-  slot.full = false;
+  slot.full = slot.summed = false;
   for (auto& use : slot.uses) use.full = false;
 }
 

@@ -58,8 +58,8 @@ def _module(what: str, model: Any) -> Module:
 
 
 class DataParallel:
-    """Averages a model's gradients over a group while backward runs, in buckets, the last parameters first. All that
-    average_gradients says holds: unused parameters, weights, bits.
+    """Averages a model's gradients over a group while backward runs, in buckets: the last parameters first, from the second
+    backward on as gradients came in the first. All that average_gradients says holds: unused parameters, weights, bits.
 
         parallel = DataParallel(model, group)             # rank 0's weights and buffers, on all ranks
         optimizer = eo.SGD(model.parameters(), lr=0.1)
