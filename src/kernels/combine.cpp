@@ -146,6 +146,70 @@ std::int64_t sum_doubles(const void* const* parts, std::size_t ranks, const doub
   return sum_parts(parts, ranks, weights, divisor, out, n);
 }
 
+// The whole vectors of a maximum of floats, or of a minimum, by their bits: numbers in order, both zeros alike, and NaN
+// beyond all. The first of equals stays. How many elements that were.
+template <class Bits>
+std::int64_t extreme_floats(const void* const* parts, std::size_t ranks, bool max, std::int64_t infinity, Bits* out,
+                            std::int64_t n) {
+  const hn::ScalableTag<Bits> du;
+  const hn::RebindToSigned<decltype(du)> di;
+  using Signed = hn::TFromD<decltype(di)>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(du));
+  const auto downwards = hn::Set(di, static_cast<Signed>(max ? 0 : -1));
+  const auto order = [&](hn::Vec<decltype(du)> bits) HWY_ATTR {
+    const auto as_signed = hn::BitCast(di, bits);
+    const auto magnitude = hn::And(as_signed, hn::Set(di, hwy::LimitsMax<Signed>()));
+    const auto negative = hn::Xor(hn::BroadcastSignBit(as_signed), downwards);
+    const auto number = hn::Sub(hn::Xor(magnitude, negative), negative);
+    const auto is_nan = hn::Gt(magnitude, hn::Set(di, static_cast<Signed>(infinity)));
+    return hn::IfThenElse(is_nan, hn::Set(di, hwy::LimitsMax<Signed>()), number);
+  };
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    auto best = hn::LoadU(du, static_cast<const Bits*>(parts[0]) + i);
+    auto place = order(best);
+    for (std::size_t r = 1; r < ranks; ++r) {
+      const auto next = hn::LoadU(du, static_cast<const Bits*>(parts[r]) + i);
+      const auto next_place = order(next);
+      const auto beyond = hn::Gt(next_place, place);
+      best = hn::IfThenElse(hn::RebindMask(du, beyond), next, best);
+      place = hn::Max(next_place, place);
+    }
+    hn::StoreU(best, du, out + i);
+  }
+  return i;
+}
+template <class T>
+std::int64_t extreme_integers(const void* const* parts, std::size_t ranks, bool max, T* out, std::int64_t n) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    auto best = hn::LoadU(d, static_cast<const T*>(parts[0]) + i);
+    for (std::size_t r = 1; r < ranks; ++r) {
+      const auto next = hn::LoadU(d, static_cast<const T*>(parts[r]) + i);
+      best = max ? hn::Max(best, next) : hn::Min(best, next);
+    }
+    hn::StoreU(best, d, out + i);
+  }
+  return i;
+}
+std::int64_t extremes(DType dtype, bool max, const void* const* parts, std::size_t ranks, void* out, std::int64_t n) {
+  const auto floats = [&]<class Bits>(Bits, std::int64_t infinity) {
+    return extreme_floats(parts, ranks, max, infinity, static_cast<Bits*>(out), n);
+  };
+  const auto integers = [&]<class T>(T) { return extreme_integers(parts, ranks, max, static_cast<T*>(out), n); };
+  switch (dtype) {
+    case float16: return floats(std::uint16_t{}, 0x7c00);
+    case bfloat16: return floats(std::uint16_t{}, 0x7f80);
+    case float32: return floats(std::uint32_t{}, 0x7f80'0000);
+    case float64: return floats(std::uint64_t{}, 0x7ff0'0000'0000'0000);
+    case int32: return integers(std::int32_t{});
+    case int64: return integers(std::int64_t{});
+    default: return integers(std::uint8_t{});  // of bools, too
+  }
+}
+
 }  // namespace
 }  // namespace everyo::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -158,6 +222,7 @@ HWY_EXPORT(sum_floats);
 HWY_EXPORT(sum_doubles);
 HWY_EXPORT(sum_float16);
 HWY_EXPORT(sum_bfloat16);
+HWY_EXPORT(extremes);
 
 // What is summed: the parts, their weights (null: all 1), and what their sum is divided by.
 struct Sum {
@@ -221,8 +286,11 @@ constexpr std::size_t most_parts = 256;
 void combine(ReduceOp how, DType dtype, std::span<const void* const> parts, void* out, std::int64_t n,
              std::span<const double> weights) noexcept {
   if (how == ReduceOp::min || how == ReduceOp::max) {
+    use_isa();
+    const bool max = how == ReduceOp::max;
+    const std::int64_t done = HWY_DYNAMIC_DISPATCH(extremes)(dtype, max, parts.data(), parts.size(), out, n);
     return visit_dtype(dtype, [&]<class T>() {
-      for (std::int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = extreme_at<T>(how == ReduceOp::max, parts, i);
+      for (std::int64_t i = done; i < n; ++i) static_cast<T*>(out)[i] = extreme_at<T>(max, parts, i);
     });
   }
   if (weights.empty())

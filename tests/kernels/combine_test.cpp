@@ -175,6 +175,48 @@ TYPED_TEST(CombineFloats, ANaNWinsInMinAndMax) {
   });
 }
 
+// The bits of one of the parts: the first NaN, or the first of the largest or smallest, -0 being no less than 0.
+template <class T>
+const T& right_extreme(const Parts<T>& parts, std::size_t i, bool max) {
+  const T* best = &parts[0][i];
+  for (std::size_t r = 1; r < parts.size() && !is_nan(*best); ++r) {
+    const auto a = static_cast<double>(widen(*best)), b = static_cast<double>(widen(parts[r][i]));
+    if (std::isnan(b) || (max ? b > a : b < a)) best = &parts[r][i];
+  }
+  return *best;
+}
+template <class T>
+void expect_extremes(const Parts<T>& parts) {
+  for (const ReduceOp how : {ReduceOp::min, ReduceOp::max}) {
+    const std::vector<T> found = combined(how, parts);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_TRUE(same_bits(found[i], right_extreme(parts, i, how == ReduceOp::max)))
+          << name_of(how) << ' ' << parts.size() << " parts of " << found.size() << ", element " << i;
+  }
+}
+
+TYPED_TEST(CombineFloats, ExtremesKeepTheBitsOfOnePart) {
+  for_each_target([] {
+    for (const std::size_t ranks : {1u, 2u, 3u, 8u})
+      for (const std::size_t n : {0u, 1u, 7u, 31u, 32u, 33u, 100u, 20'000u}) {
+        const auto seed = static_cast<unsigned>(ranks * n);
+        expect_extremes(any_bits<TypeParam>(ranks, n, seed));
+        expect_extremes(near_one<TypeParam>(ranks, n, seed));
+      }
+  });
+}
+
+TYPED_TEST(CombineFloats, ExtremesOfZerosInfinitiesAndNaNs) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const double values[] = {0.0, -0.0, inf, -inf, nan, -nan, 1, -1, std::numeric_limits<double>::denorm_min()};
+  constexpr std::size_t kinds = std::size(values);
+  // All triples of them, each at every place of a vector.
+  Parts<TypeParam> parts(3, std::vector<TypeParam>(kinds * kinds * kinds * 37));
+  for (std::size_t i = 0; i < parts[0].size(); ++i)
+    for (std::size_t r = 0, k = i; r < 3; ++r, k /= kinds) parts[r][i] = narrow<TypeParam>(values[k % kinds]);
+  for_each_target([&] { expect_extremes(parts); });
+}
+
 template <class T>
 class CombineHalves : public ::testing::Test {};
 using Halves = ::testing::Types<Float16, BFloat16>;
@@ -213,27 +255,31 @@ using Integers = ::testing::Types<std::int64_t, std::int32_t, std::uint8_t>;
 TYPED_TEST_SUITE(CombineIntegers, Integers);
 
 TYPED_TEST(CombineIntegers, WrapAndHaveExactExtremes) {
-  for (std::size_t n = 0; n <= 100; ++n) {
-    const auto parts = any_bits<TypeParam>(3, n, static_cast<unsigned>(n));
-    const auto sum = combined(ReduceOp::sum, parts), min = combined(ReduceOp::min, parts),
-               max = combined(ReduceOp::max, parts);
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto at = [&](std::size_t r) { return static_cast<std::uint64_t>(parts[r][i]); };
-      EXPECT_EQ(sum[i], static_cast<TypeParam>(at(0) + at(1) + at(2)));
-      EXPECT_EQ(min[i], std::min({parts[0][i], parts[1][i], parts[2][i]}));
-      EXPECT_EQ(max[i], std::max({parts[0][i], parts[1][i], parts[2][i]}));
+  for_each_target([] {
+    for (std::size_t n = 0; n <= 100; ++n) {
+      const auto parts = any_bits<TypeParam>(3, n, static_cast<unsigned>(n));
+      const auto sum = combined(ReduceOp::sum, parts), min = combined(ReduceOp::min, parts),
+                 max = combined(ReduceOp::max, parts);
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto at = [&](std::size_t r) { return static_cast<std::uint64_t>(parts[r][i]); };
+        EXPECT_EQ(sum[i], static_cast<TypeParam>(at(0) + at(1) + at(2)));
+        EXPECT_EQ(min[i], std::min({parts[0][i], parts[1][i], parts[2][i]}));
+        EXPECT_EQ(max[i], std::max({parts[0][i], parts[1][i], parts[2][i]}));
+      }
     }
-  }
+  });
 }
 
 TEST(CombineBools, AreAllOrAny) {
-  const bool a[] = {false, false, true, true}, b[] = {false, true, false, true};
+  bool a[101], b[101], out[101];
+  for (std::size_t i = 0; i < 101; ++i) a[i] = i % 2 == 1, b[i] = i % 4 > 1;
   const void* const parts[] = {a, b};
-  bool out[4];
-  combine(ReduceOp::min, boolean, parts, out, 4);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], a[i] && b[i]);
-  combine(ReduceOp::max, boolean, parts, out, 4);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], a[i] || b[i]);
+  for_each_target([&] {
+    combine(ReduceOp::min, boolean, parts, out, 101);
+    for (int i = 0; i < 101; ++i) EXPECT_EQ(out[i], a[i] && b[i]);
+    combine(ReduceOp::max, boolean, parts, out, 101);
+    for (int i = 0; i < 101; ++i) EXPECT_EQ(out[i], a[i] || b[i]);
+  });
 }
 
 }  // namespace
