@@ -201,7 +201,11 @@ struct Engine {
 
   void fire(const Tensor& handle) {
     Leaf& leaf = *handle.body()->leaf;
-    if (leaf.use_paths.size() > 1 && leaf.grad.uses.size() > 1) sum_uses(leaf.grad, handle.spec());
+    if (leaf.use_paths.size() > 1 && leaf.grad.uses.size() > 1) {
+      sum_uses(leaf.grad, handle.spec());
+      // Once: a hook may write to the sum, or have another thread do so.
+      std::erase_if(tied_, [&](const Tensor& each) { return each.body() == handle.body(); });
+    }
     const auto hooks = leaf.ready;  // a hook may remove itself
     for (const auto& [number, hook] : hooks) hook(handle);
   }

@@ -125,6 +125,23 @@ TEST_P(BucketOrder, FillsABucketOfEachDtype) {
   });
 }
 
+// While backward goes on, the exchange has the gradient of a tied weight: nothing sums its uses again.
+TEST(TiedWeights, KeepWhatAReadyHookWrites) {
+  Backwards net;
+  (void)net.parameters();  // which finds its places of use
+  mean(net(Tensor::ones({2, 8}))).backward();
+  const Tensor plain = net.first.weight.grad().copy();
+  net.zero_grad();
+  const Tensor weight = net.first.weight.tensor();
+  EXPECT_EQ(weight.body()->leaf->use_paths.size(), 2u);
+  add_ready_hook(weight, [](const Tensor& leaf) {
+    for (float& value : leaf.body()->leaf->grad.value.data<float>()) value = 7;
+  });
+  mean(net(Tensor::ones({2, 8}))).backward();
+  EXPECT_THAT(net.first.weight.grad().to_vector(), ::testing::Each(7));
+  EXPECT_NE(plain.to_vector()[0], 7);
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, BucketOrder,
                          ::testing::Values(World{"one", run_threads, 1}, World{"threads", run_threads, 2},
                                            World{"threads", run_threads, 3}, World{"processes", run_processes, 2},
