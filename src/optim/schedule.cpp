@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/counts.h"
 #include "everyo/optim.h"
 
 namespace everyo::inline v1 {
@@ -70,9 +71,12 @@ StateTree Scheduler::state() const {
 void Scheduler::load(const StateTree& state) {
   const std::int64_t step = state.get<std::int64_t>("step");
   const auto& rates = state.at("lr").entries();
-  if (step < 0 || rates.size() != base_.size())
-    throw StateError(fmt::format("[Scheduler] the state has step {} and {} groups, the optimizer {} groups", step,
-                                 rates.size(), base_.size()));
+  if (!base::is_count(step))
+    throw StateError(
+        fmt::format("[Scheduler] the state's step is {}; a count is from 0 to {}", step, base::most_counted));
+  if (rates.size() != base_.size())
+    throw StateError(
+        fmt::format("[Scheduler] the state has {} groups, the optimizer {} groups", rates.size(), base_.size()));
   std::vector<double> base;
   for (std::size_t group = 0; group < base_.size(); ++group)
     base.push_back(state.at("lr").get<double>(std::to_string(group)));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/counts.h"
 #include "everyo/optim.h"
 #include "optim/options.h"
 
@@ -14,7 +15,6 @@ namespace everyo::inline v1 {
 namespace {
 
 constexpr const char* master_key = "master";
-constexpr std::int64_t most_steps = std::int64_t{1} << 53;  // more than anyone makes, and far from overflow
 
 StateArray array_of(const Tensor& value) {
   const auto owner = std::make_shared<const Tensor>(value.copy());
@@ -25,8 +25,8 @@ StateArray array_of(const Tensor& value) {
 using Refuse = std::function<void(const std::string& why)>;
 
 void check_steps(std::int64_t steps, const std::string& whose, const Refuse& refuse) {
-  if (steps < 0 || steps > most_steps)
-    refuse(fmt::format("{} has made {} steps; a count is from 0 to {}", whose, steps, most_steps));
+  if (!base::is_count(steps))
+    refuse(fmt::format("{} has made {} steps; a count is from 0 to {}", whose, steps, base::most_counted));
 }
 
 // What the entry of parameter i has under a key.

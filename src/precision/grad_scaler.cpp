@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/node.h"
+#include "base/counts.h"
 #include "everyo/op.h"
 #include "everyo/ops.h"
 #include "everyo/precision.h"
@@ -187,12 +188,11 @@ StateTree GradScaler::state() const {
 }
 
 void GradScaler::load(const StateTree& state) {
-  constexpr std::int64_t most_steps = std::int64_t{1} << 53;  // more than anyone makes, and far from overflow
   const auto count = [&](const char* name) {
     const auto value = state.get<std::int64_t>(name);
-    if (value < 0 || value > most_steps)
+    if (!base::is_count(value))
       throw StateError(fmt::format("[GradScaler] the state's {} is {}; it is a count of steps, from 0 to {}", name,
-                                   value, most_steps));
+                                   value, base::most_counted));
     return value;
   };
   const double scale = state.get<double>("scale");

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/counts.h"
 #include "train/model_state.h"
 
 namespace everyo::inline v1 {
@@ -61,7 +62,9 @@ void EarlyStopping::load(const StateTree& state) {
         fmt::format("it watched {} ({}), this one {} ({})", monitor, mode, options_.monitor, name_of(options_.mode)));
   const auto best = state.get<double>("best");
   const auto best_epoch = state.get<std::int64_t>("best_epoch"), wait = state.get<std::int64_t>("wait");
-  if (best_epoch < 0 || wait < 0) refuse(fmt::format("its best epoch is {}, and it waited {}", best_epoch, wait));
+  if (!base::is_count(best_epoch) || !base::is_count(wait))
+    refuse(fmt::format("its best epoch is {}, and it waited {}; a count is from 0 to {}", best_epoch, wait,
+                       base::most_counted));
   const StateTree& weights = state.at("weights");
   if (!weights.entries().empty()) {
     const StateDict own = model_.state_dict(), saved = train::state_dict_of(weights);

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <memory>
+#include <utility>
 
+#include "base/counts.h"
 #include "everyo/logging.h"
 #include "everyo/train.h"
 #include "train/model_state.h"
@@ -100,8 +103,17 @@ void Trainer::load(const StateTree& state, Loader& loader) {
                      .learning_rate = own.contains("learning_rate") ? own.get<double>("learning_rate") : 0,
                      .skipped = scaler_ ? own.get<std::int64_t>("skipped") : 0,
                      .overflowed = scaler_ ? own.get<std::string>("overflowed") : ""};
-  if (step < 0 || samples < 0 || epoch.counted < 0 || epoch.skipped < 0 || epoch.correct < 0 ||
-      epoch.correct > epoch.labels)
+  for (const auto& [what, value] :
+       std::initializer_list<std::pair<const char*, std::int64_t>>{{"step", step},
+                                                                   {"samples", samples},
+                                                                   {"counted", epoch.counted},
+                                                                   {"labels", epoch.labels},
+                                                                   {"skipped", epoch.skipped},
+                                                                   {"ranks", ranks}})
+    if (!base::is_count(value))
+      throw StateError(fmt::format("[Trainer] the state's {} is {}; a count is from 0 to {}, so it is damaged", what,
+                                   value, base::most_counted));
+  if (epoch.correct < 0 || epoch.correct > epoch.labels)
     throw StateError(fmt::format("[Trainer] the state has step {}, {} right of {} samples; it is damaged", step,
                                  epoch.correct, epoch.labels));
   check_part(state, schedule_key, scheduler_.has_value());

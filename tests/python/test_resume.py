@@ -191,6 +191,14 @@ def less_than_nothing(part, key):
     part[key] = -1
 
 
+def more_than_anyone_makes(part, key):
+    part[key] = 2**53 + 1
+
+
+def beyond_64_bits(part, key):
+    part[key] = 10**400
+
+
 def test_a_state_with_any_key_damaged_is_refused_and_changes_nothing(tmp_path):
     stopped = Run("sgd", 17, tmp_path)  # 7 steps an epoch
     with pytest.raises(Stop):
@@ -204,7 +212,9 @@ def test_a_state_with_any_key_damaged_is_refused_and_changes_nothing(tmp_path):
     whole_numbers = [("steps",), ("epoch",), *(("running", key) for key in ("samples", "batches", "given"))]
     own = [path for path in paths_of(good) if path[0] != "optimizer" or len(path) == 1]  # its entries are its own to check
     damages = [(path, change) for path in own for change in (without, of_another_kind)]
-    damages += [(path, less_than_nothing) for path in whole_numbers]
+    not_counts = (less_than_nothing, more_than_anyone_makes, beyond_64_bits)
+    damages += [(path, change) for path in whole_numbers for change in not_counts]
+    damages += [(path, beyond_64_bits) for path in (("running", "loss_total"), ("history", "0", "loss"))]
     # A history or a list of names may be shorter, a row need not have each value, and best weights are checked by the model
     # when they are put back.
     allowed = {(("history", row, key), without) for row in "01" for key in good["history"]["0"] if key != "epoch"}

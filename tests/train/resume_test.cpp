@@ -1,7 +1,10 @@
 // A run that stops anywhere and goes on ends with the bits of one that never stopped.
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "everyo/random.h"
 #include "train/runs.h"
@@ -117,6 +120,58 @@ TEST(Resume, AStateThatDoesNotFitChangesNothing) {
   } catch (const StateError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("saved with early_stopping, and this trainer is without"));
   }
+}
+
+// The places of all whole numbers of a state.
+void find_numbers(const StateTree& tree, std::vector<std::string>& place,
+                  std::vector<std::vector<std::string>>& found) {
+  if (tree.is<std::int64_t>()) found.push_back(place);
+  if (!tree.is<StateTree::Map>()) return;
+  for (const auto& [name, entry] : tree.entries()) {
+    place.push_back(name);
+    find_numbers(entry, place, found);
+    place.pop_back();
+  }
+}
+
+TEST(Resume, NoNumberOfAFileOverflowsOrTakesMemory) {
+  NoisyRun saved;
+  static_cast<void>(saved.fit(10));
+  const StateTree good = saved.trainer.state(saved.loader);
+  std::vector<std::string> place;
+  std::vector<std::vector<std::string>> places;
+  find_numbers(good, place, places);
+  EXPECT_THAT(places, testing::IsSupersetOf(std::vector<std::vector<std::string>>{{"trainer", "step"},
+                                                                                  {"trainer", "samples"},
+                                                                                  {"trainer", "counted"},
+                                                                                  {"trainer", "labels"},
+                                                                                  {"trainer", "ranks"},
+                                                                                  {"schedule", "step"},
+                                                                                  {"early_stopping", "wait"},
+                                                                                  {"early_stopping", "best_epoch"},
+                                                                                  {"loader", "epoch"},
+                                                                                  {"loader", "position"}}));
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const auto& where : places)
+    for (const std::int64_t value : {-most - 1, std::int64_t{-1}, (std::int64_t{1} << 53) + 1, most - 1, most}) {
+      StateTree bad = good;
+      StateTree* entry = &bad;
+      for (const std::string& name : where) entry = &(*entry)[name];
+      *entry = value;
+      NoisyRun run;
+      const StateTree before = run.trainer.state(run.loader);
+      try {
+        run.trainer.load(bad, run.loader);
+        // An epoch of the loader alone may be so late: then there is nothing left to do.
+        EXPECT_EQ(where.back(), "epoch") << value;
+        EXPECT_TRUE(run.fit().epochs.empty());
+      } catch (const Error& error) {
+        const std::string said =
+            where.back() == "seed" ? std::to_string(static_cast<std::uint64_t>(value)) : std::to_string(value);
+        EXPECT_THAT(error.what(), testing::HasSubstr(said)) << where.back();
+        EXPECT_TRUE(run.trainer.state(run.loader) == before) << where.back();
+      }
+    }
 }
 
 TEST(Resume, AStateOfVersion04GoesOn) {

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from everyo.training.trainer import Trainer
 
 State = dict[str, Any]
+#: Of steps, samples or epochs: more than anyone makes, and exact as a float.
+_MOST_COUNTED = 2**53
 
 
 def _refuse(why: str) -> EveryOSerializationError:
@@ -110,7 +112,7 @@ def _check_running(trainer: Trainer, running: Any) -> None:
 
 
 def _check_keys(what: str, state: Any, kinds: dict[str, type]) -> None:
-    """Each key is there and of its kind; a float may be whole, and whole numbers are 0 or more."""
+    """Each key is there and of its kind; a float may be whole, and whole numbers are 0 to _MOST_COUNTED."""
     if not isinstance(state, dict):
         raise _refuse(f"{what} is a {type(state).__name__}, not a dict")
     for key, kind in kinds.items():
@@ -119,8 +121,9 @@ def _check_keys(what: str, state: Any, kinds: dict[str, type]) -> None:
         value = state[key]
         if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
             raise _refuse(f"{what} has a {type(value).__name__} as {key!r}, not a {kind.__name__}")
-        if kind is int and state[key] < 0:
-            raise _refuse(f"{what} has {value} as {key!r}; it must be 0 or more")
+        if type(value) is int and not (0 if kind is int else -_MOST_COUNTED) <= value <= _MOST_COUNTED:
+            number = value if abs(value) < 2**64 else "a number of more than 64 bits"
+            raise _refuse(f"{what} has {number} as {key!r}; a count is from 0 to {_MOST_COUNTED}")
 
 
 def _numbered(state: State, key: str) -> list[Any]:
