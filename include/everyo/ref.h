@@ -26,7 +26,7 @@ template <class T>
 class Ref {
  public:
   Ref() = default;
-  Ref(std::nullptr_t) noexcept {}
+  Ref(std::nullptr_t) noexcept {}  // NOLINT: null stands where a Ref does
   /// One more owner.
   static Ref share(T* p) noexcept {
     if (p) p->retain();

@@ -114,7 +114,7 @@ std::shared_ptr<SharedWorld> SharedWorld::open(std::shared_ptr<MemoryFile> file,
 
 std::uint64_t SharedWorld::make_part(int ranks) {
   const std::uint64_t offset = allocate(world_size_of(ranks));
-  SharedWorld(file_, offset, ranks, true, threads());
+  SharedWorld(file_, offset, ranks, true, threads());  // NOLINT: it lays out the memory, and goes
   return offset;
 }
 std::shared_ptr<SharedWorld> SharedWorld::open_part(std::uint64_t offset) const { return open(file_, offset); }

@@ -28,8 +28,8 @@ class EVERYO_API Initializer {
   Initializer(std::string_view name);                                     // NOLINT: `.initializer = "he_normal"`
   Initializer(const char* name) : Initializer(std::string_view(name)) {}  // NOLINT
   template <class F>
-  requires std::is_invocable_r_v<void, F&, const Tensor&, std::uint64_t> Initializer(F fill)
-      : fill_(std::move(fill)) {}  // NOLINT: any function of that form
+  // NOLINTNEXTLINE: any function of that form
+  requires std::is_invocable_r_v<void, F&, const Tensor&, std::uint64_t> Initializer(F fill) : fill_(std::move(fill)) {}
 
   using Draw = std::function<void(const Tensor& values, Generator& generator)>;
   /// One that draws from a generator; a seed stands for `Generator(seed)`.

@@ -222,9 +222,9 @@ class Module : public ModuleBase {
 class EVERYO_API AnyModule {
  public:
   /// Takes a module over; a named one needs std::move.
-  template <class M>
+  template <class M>  // NOLINTNEXTLINE: `push_back(Linear(4, 8))`
   requires std::derived_from<M, ModuleBase> &&(!std::is_lvalue_reference_v<M>)AnyModule(M&& module)
-      : module_(std::make_unique<M>(std::move(module))) {}  // NOLINT: `push_back(Linear(4, 8))`
+      : module_(std::make_unique<M>(std::move(module))) {}
   /// Throws ValueError for null.
   explicit AnyModule(std::unique_ptr<ModuleBase> module);
   AnyModule(AnyModule&&) noexcept = default;
