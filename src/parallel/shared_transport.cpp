@@ -59,7 +59,7 @@ void SharedTransport::look(const Call& call, int awaited, Clock::time_point sinc
     world_->fail(awaited, fmt::format("rank {} did not come to {} within {:g} s, as rank {} saw", awaited,
                                       describe(call), timeout_.count(), rank_));
   }
-  if (world_->failed()) world_->raise(name_of(call.operation));
+  if (world_->failed()) raise(call);
 }
 
 void SharedTransport::send(int to, const Call& call, std::span<const std::byte> bytes) {
@@ -96,16 +96,30 @@ std::span<const std::byte> SharedTransport::receive(int from, const Call& call) 
     world_->fail(from, fmt::format("rank {} calls {}, but rank {} {}; every rank must make the same calls in the same "
                                    "order with the same sizes",
                                    rank_, describe(call), from, describe(slot.call)));
-    world_->raise(name_of(call.operation));
+    raise(call);
   }
   const std::uint32_t message = peer.received++;
-  if (slot.reference != 0) return world_->resolve(slot.reference, slot.bytes);
+  if (slot.reference != 0) {
+    ring.reading.store(1);
+    if (world_->failed()) raise(call);  // its owner may have left already
+    return world_->resolve(slot.reference, slot.bytes);
+  }
   return {world_->slot(from, rank_, message), std::min<std::size_t>(slot.bytes, piece_bytes)};
 }
 
 void SharedTransport::release(int from) {
   Ring& ring = world_->ring(from, rank_);
+  ring.reading.store(0, std::memory_order_release);
   post(ring.released, ring.released_sleepers);
+}
+
+// A receiver announces that it reads before it looks whether the group has failed, so of a failure and its reading one
+// sees the other. It waits for nobody then, or for 20 ms. Memory of processes stays mapped.
+void SharedTransport::raise(const Call& call) {
+  for (int rank = 0; rank < ranks_ && world_->threads(); ++rank) world_->ring(rank, rank_).reading.store(0);
+  for (int rank = 0; rank < ranks_ && world_->threads(); ++rank)
+    while (world_->ring(rank_, rank).reading.load() != 0) std::this_thread::yield();
+  world_->raise(name_of(call.operation));
 }
 
 void SharedTransport::flush(const Call& call) {

@@ -28,7 +28,7 @@ class SharedTransport final : public Transport {
   void release(int from) override;
   void flush(const Call& call) override;
   void check(const Call& call) override {
-    if (world_->failed()) world_->raise(parallel::name_of(call.operation));
+    if (world_->failed()) raise(call);
   }
   void fail(int rank, std::string_view reason) noexcept override { world_->fail(rank, reason); }
 
@@ -48,6 +48,8 @@ class SharedTransport final : public Transport {
   template <class Ready>
   void look(const Call& call, int awaited, Clock::time_point since, Ready&& ready);
   void look_at_process(int peer);
+  /// Throws what made the group fail, once nobody reads this rank's bytes any more: their owner may free them then.
+  [[noreturn]] void raise(const Call& call);
   [[nodiscard]] Patience patience() const noexcept {
     return beside_ ? Patience::sleep : crowded_ ? Patience::yield : Patience::spin;
   }

@@ -55,6 +55,7 @@ struct Ring {
   std::atomic<std::uint32_t> sent_sleepers{0};
   alignas(64) std::atomic<std::uint32_t> released{0};
   std::atomic<std::uint32_t> released_sleepers{0};
+  std::atomic<std::uint32_t> reading{0};  ///< the receiver is at bytes that lie with the sender, a thread as it is
   Slot slots[ring_depth];
 };
 enum class Presence : std::uint32_t { coming, here, left };
@@ -111,10 +112,7 @@ class SharedWorld {
   /// Keeps the first failure; wakes nobody: who waits looks every few milliseconds.
   void fail(int rank, std::string_view reason) noexcept;
   /// This group or the whole run: a rank may die before it joins a part.
-  [[nodiscard]] bool failed() const noexcept {
-    return header().failure.load(std::memory_order_acquire) != 0 ||
-           first_->failure.load(std::memory_order_acquire) != 0;
-  }
+  [[nodiscard]] bool failed() const noexcept { return header().failure.load() != 0 || first_->failure.load() != 0; }
   /// The rank that is to blame; -1: not known.
   [[nodiscard]] int failed_rank() const noexcept;
   /// Throws the failure that is known, as DistributedError.

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -153,6 +154,27 @@ TEST(Faults, AtRandomLeaveNothing) {
     run(t);
   }
   EXPECT_EQ(open_files(), before);
+}
+
+// Threads read each other's bytes where they lie. Here they are unmapped as soon as the exchange has thrown.
+TEST(Faults, BytesMayGoOnceAnExchangeHasThrown) {
+  constexpr std::size_t count = 1 << 20, bytes = count * sizeof(float);
+  const auto unmap = [](float* data) { munmap(data, bytes); };
+  int turn = 0;
+  const auto worker = [&](ProcessGroup& group) -> std::string {
+    std::jthread end;
+    if (group.rank() == 0)
+      end = std::jthread([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(53 * turn));
+        group.end("enough");
+      });
+    while (true) {
+      const std::unique_ptr<float, decltype(unmap)> data(
+          static_cast<float*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)), unmap);
+      group.all_reduce(std::span(data.get(), count));
+    }
+  };
+  for (; turn < 60; ++turn) EXPECT_THROW(run_threads(3 + turn % 3, worker), DistributedError);
 }
 
 TEST(Faults, ARunThatWorksFollowsOneThatFailed) {
