@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ Command add_launch(CLI::App& program, Common& common) {
       throw UsageError("no -- stands before the program; write everyo launch -n 2 -- PROGRAM ...");
   });
   return {app, [&common, choices] {
+            // Who ignores it has no exit statuses, and programs begin with what they are given.
+            std::signal(SIGCHLD, SIG_DFL);
             return everyo::launch(choices->ranks, choices->program,
                                   {.timeout = everyo::Timeout(choices->timeout), .threads = common.threads});
           }};

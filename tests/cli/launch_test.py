@@ -1,9 +1,10 @@
 """everyo launch: a program on several ranks."""
 
 import os
+import subprocess
 import unittest
 
-from command import run, usage_of
+from command import COMMAND, run, usage_of
 
 # EVERYO_GROUP is descriptor:rank:timeout.
 ONLY_RANK_1 = 'case "$EVERYO_GROUP" in *:1:*) exit 9;; esac'
@@ -22,6 +23,11 @@ class Launch(unittest.TestCase):
         missing = run("launch", "-n", "2", "--", "no-such-program-anywhere")
         self.assertEqual(missing.returncode, 1)
         self.assertIn("cannot run 'no-such-program-anywhere': No such file", missing.stderr)
+
+    def test_knows_the_status_where_its_parent_ignores_sigchld(self):
+        ignore = "trap '' CHLD; exec \"$@\""
+        launch = [COMMAND, "launch", "-n", "2", "--", "sh", "-c", "exit 9"]
+        self.assertEqual(subprocess.run(["sh", "-c", ignore, "sh", *launch], capture_output=True, timeout=60).returncode, 9)
 
     def test_threads_are_those_of_the_option_then_of_the_environment(self):
         program = ("--", "sh", "-c", "echo $OMP_NUM_THREADS")

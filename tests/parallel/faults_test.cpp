@@ -234,6 +234,25 @@ TEST(Faults, WhoeverWaitsMayEndTheRun) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
 }
 
+// Then the system reaps children itself, and waitpid() knows none.
+TEST(Faults, ProcessesEndWhereSigchldIsIgnored) {
+  const auto old = std::signal(SIGCHLD, SIG_IGN);
+  EXPECT_THAT(run_processes(2, [](ProcessGroup& group) { return std::to_string(group.rank()); }),
+              ::testing::ElementsAre("0", "1"));
+  try {
+    run_processes(2, [](ProcessGroup& group) -> std::string {
+      if (group.rank() == 1) _exit(0);
+      group.barrier();
+      return {};
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const DistributedError& error) {
+    EXPECT_EQ(error.rank(), 1);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("SIGCHLD"));
+  }
+  std::signal(SIGCHLD, old);
+}
+
 TEST(Faults, ARuntimeMayForkForUs) {
   int forks = 0;
   const auto results =
