@@ -115,7 +115,7 @@ bool Work::done() const noexcept {
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Parts> parts) noexcept : parts_(std::move(parts)) {}
 ProcessGroup::~ProcessGroup() {
-  if (!parts_->queue.idle()) end(fmt::format("rank {} has left the group with exchanges under way", rank()));
+  if (parts_->under_way != 0) end(fmt::format("rank {} has left the group with exchanges under way", rank()));
 }
 
 int ProcessGroup::rank() const noexcept { return parts_->transport ? parts_->transport->rank() : 0; }
@@ -134,15 +134,17 @@ Work ProcessGroup::submit(std::function<void()> call) {
     state->done = true;
     return Work(std::move(state));
   }
-  parts_->queue.push([state, call = std::move(call), transport = parts_->transport.get()] {
+  ++parts_->under_way;
+  parts_->queue.push([state, call = std::move(call), parts = parts_.get()] {
     std::exception_ptr error;
-    transport->work_beside(true);
+    parts->transport->work_beside(true);
     try {
       call();
     } catch (...) {
       error = std::current_exception();
     }
-    transport->work_beside(false);
+    parts->transport->work_beside(false);
+    --parts->under_way;
     {
       const std::scoped_lock lock(state->mutex);
       state->error = error;

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -35,6 +36,7 @@ struct ProcessGroup::Parts {
   std::unique_ptr<parallel::SharedTransport> transport;  // null: a world of one
   std::uint64_t sequence = 0;                            // of collectives
   std::vector<std::uint64_t> sent{}, received{};         // messages of each pair
+  std::atomic<int> under_way{0};                         // calls whose Work is not done
   CallQueue queue{};
 };
 

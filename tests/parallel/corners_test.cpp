@@ -90,6 +90,18 @@ TEST(Corners, BothOfAPairMaySendFirstUpTo256Kilobytes) {
         Timeout(5));
 }
 
+TEST(Corners, AGroupMayGoOnceItsExchangesAreWaitedFor) {
+  on_both_transports(2, [](ProcessGroup& group) {
+    for (int i = 0; i < 200; ++i) {
+      const auto part = group.split(0);
+      float value[] = {static_cast<float>(group.rank())};
+      if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));  // rank 0 has gone by then
+      part->broadcast_async(std::as_writable_bytes(std::span(value)), 0).wait();
+      require(value[0] == 0, "value");
+    }
+  });
+}
+
 TEST(Corners, CallsOfAllKindsInTurn) {
   on_both_transports(3, [](ProcessGroup& group) {
     const int rank = group.rank(), next = (rank + 1) % 3, last = (rank + 2) % 3;
