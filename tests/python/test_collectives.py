@@ -61,6 +61,26 @@ def test_large_arrays_and_many_small_ones():
     assert spawn(worker, 2) == [[2 * i + 1 for i in range(50)]] * 2
 
 
+def test_arrays_of_any_order_are_changed_in_place():
+    orders = {
+        "transposed": lambda a: a.T,
+        "stepped": lambda a: a[::2, ::-1],
+        "of the other byte order": lambda a: a.astype(a.dtype.newbyteorder()),
+        "unaligned": lambda a: np.frombuffer(bytearray(b"1" + a.tobytes()), np.uint8)[1:].view(a.dtype),
+    }
+
+    def worker(group):
+        wrong = []
+        for name, order in orders.items():
+            values = order(np.arange(60, dtype=np.float32).reshape(4, 15) * (group.rank + 1))
+            group.all_reduce(values)
+            if not np.array_equal(values, order(np.arange(60, dtype=np.float32).reshape(4, 15) * 3)):
+                wrong.append(name)
+        return wrong
+
+    assert spawn(worker, 2) == [[], []]
+
+
 def test_what_cannot_be_written_is_refused():
     group = init_process_group()
     frozen = np.ones(3)

@@ -45,7 +45,7 @@ def _in_order(array: Array) -> bool:
 
 
 def _copied(array: Array) -> Array:
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+    return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 class _InPlace:
