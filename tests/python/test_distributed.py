@@ -172,6 +172,31 @@ def test_a_result_that_cannot_be_pickled_is_named():
         spawn(lambda group: (lambda: 0) if group.rank == 1 else 0, 2)
 
 
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_result_that_cannot_be_unpickled_is_named():
+    with pytest.raises(DistributedError, match="rank 1: its result cannot be unpickled: ValueError: invalid literal") as raised:
+        spawn(lambda group: Unreadable() if group.rank == 1 else 0, 2)
+    assert raised.value.rank == 1
+
+
+def raise_odd_text(group):
+    if group.rank == 1:
+        raise ValueError("before \0 and \udcff after")
+    group.barrier()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_message_of_any_text_comes_back_whole(method):
+    with pytest.raises(DistributedError) as raised:
+        spawn(raise_odd_text, 2, start_method=method)
+    assert str(raised.value) == "[spawn] rank 1: ValueError: before \\x00 and \\udcff after"
+    assert "raise_odd_text" in str(raised.value.__cause__)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_ends_after_its_timeout(method):
     function = sleep_long if method != "thread" else lambda group: group.barrier() if group.rank else time.sleep(1)
@@ -196,6 +221,8 @@ def test_arguments_are_checked(method):
             spawn(rank_and, ranks, start_method=method)
     with pytest.raises(DistributedError, match="at most 256"):
         spawn(rank_and, 257, start_method=method)
+    with pytest.raises(DistributedError, match=r"\[spawn\] world_size is 1099511627776; .* at most 256"):
+        spawn(rank_and, 2**40, start_method=method)
     with pytest.raises(ValueError, match="timeout"):
         spawn(rank_and, 1, timeout=0, start_method=method)
     with pytest.raises(TypeError, match="whole number"):

@@ -22,6 +22,7 @@ Answer = Union[bytes, tuple[str, str]]
 
 _START_METHODS = ("fork", "spawn", "thread")
 _NO_TIMEOUT = 1e9  # seconds
+_MOST_RANKS = 256
 _log = logging.getLogger("everyo")
 
 #: True in a fresh interpreter while it imports its parent's program.
@@ -57,6 +58,10 @@ def spawn(
     below 1, TypeError for a function that a fresh interpreter cannot import.
     """
     world_size = whole("[spawn] world_size", world_size)
+    if not 1 <= world_size <= _MOST_RANKS:
+        raise _core.DistributedError(
+            f"[spawn] world_size is {world_size}; it must be at least 1 and at most {_MOST_RANKS}"
+        )
     if not callable(function):
         raise TypeError(f"[spawn] {function!r:.60} is of type {type(function).__name__}; give a function of the group")
     method = "fork" if start_method is None else start_method
@@ -73,7 +78,16 @@ def spawn(
     if method == "thread":
         return _on_threads(call, world_size, seconds, threads)
     results = (_forked if method == "fork" else _fresh)(call, world_size, seconds, threads)
-    return [pickle.loads(result) for result in results]
+    return [_unpickled(rank, result) for rank, result in enumerate(results)]
+
+
+def _unpickled(rank: int, result: bytes) -> Any:
+    try:
+        return pickle.loads(result)
+    except Exception as error:
+        raised = _core.DistributedError(f"[spawn] rank {rank}: its result cannot be unpickled: {described(error)[0]}")
+        raised.rank = rank
+        raise raised from error
 
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -129,9 +143,14 @@ def described(error: BaseException) -> tuple[str, str]:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(__package__) and trace.tb_next:
         trace = trace.tb_next
-    text = str(error)
-    name = type(error).__name__
-    return f"{name}: {text}" if text else name, "".join(traceback.format_exception(type(error), error, trace))
+    name, text = type(error).__name__, str(error)
+    details = "".join(traceback.format_exception(type(error), error, trace))
+    return _sendable(f"{name}: {text}" if text else name), _sendable(details)
+
+
+def _sendable(text: str) -> str:
+    """Without what UTF-8 has no code for, and without zero bytes, which end what a rank says."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _flush() -> None:
