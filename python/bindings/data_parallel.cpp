@@ -82,6 +82,8 @@ class Bound {
     static_cast<void>(group_->get(what));
     return **value_;
   }
+  /// Null once the group is closed.
+  [[nodiscard]] T* find() const noexcept { return value_->get(); }
   [[nodiscard]] PyGroup& group() const noexcept { return *group_; }
 
  private:
@@ -89,11 +91,11 @@ class Bound {
   std::shared_ptr<std::unique_ptr<T>> value_;
 };
 
-class PyDataParallel : public Bound<DataParallel> {
- public:
-  using Bound::Bound;
-  std::vector<DataParallel::NoSync*> open;  // of with-blocks
+struct HeldParallel {
+  DataParallel parallel;
+  std::vector<std::unique_ptr<DataParallel::NoSync>> holds{};  // of with-blocks
 };
+using PyDataParallel = Bound<HeldParallel>;
 
 void bind_parallel(nb::module_& m) {
   nb::class_<PyDataParallel>(m, "DataParallel", "Averages gradients over a group while backward runs.")
@@ -107,8 +109,8 @@ void bind_parallel(nb::module_& m) {
                 .broadcast_weights = broadcast_weights};
             const auto own = buffers_of(model);
             auto made = group->run("DataParallel", [&](ProcessGroup& g) {
-              return std::make_unique<DataParallel>(
-                  named(parameters), [own] { return (*own)(); }, g, options);
+              return std::unique_ptr<HeldParallel>(
+                  new HeldParallel{.parallel{named(parameters), [own] { return (*own)(); }, g, options}});
             });
             new (self) PyDataParallel(group, std::move(made));
           },
@@ -116,33 +118,35 @@ void bind_parallel(nb::module_& m) {
           nb::sig("def __init__(self, group: ProcessGroup, parameters: list[tuple[str, Tensor]], model: typing.Any, "
                   "bucket_bytes: int, buffers: str, broadcast_weights: bool) -> None"))
       .def(
-          "set_weight", [](PyDataParallel& self, double weight) { self.get("set_weight").set_weight(weight); },
+          "set_weight", [](PyDataParallel& self, double weight) { self.get("set_weight").parallel.set_weight(weight); },
           "weight"_a, "How many rows or targets the next losses are means over.")
       .def(
           "take_part",
           [](PyDataParallel& self) {
-            self.group().run("take_part", [&](ProcessGroup&) { self.get("take_part").take_part(); });
+            self.group().run("take_part", [&](ProcessGroup&) { self.get("take_part").parallel.take_part(); });
           },
           "Instead of a backward, with weight zero.")
       .def(
-          "hold", [](PyDataParallel& self) { self.open.push_back(new DataParallel::NoSync(self.get("no_sync"))); },
+          "hold",
+          [](PyDataParallel& self) {
+            HeldParallel& held = self.get("no_sync");
+            held.holds.push_back(std::make_unique<DataParallel::NoSync>(held.parallel));
+          },
           "Backward passes only add up here until as many release().")
       .def(
           "release",
           [](PyDataParallel& self) {
-            if (self.open.empty()) return;
-            delete self.open.back();
-            self.open.pop_back();
+            if (HeldParallel* const held = self.find(); held != nullptr && !held->holds.empty()) held->holds.pop_back();
           },
           "Ends a hold().")
       .def_prop_ro(
-          "exposed_seconds", [](const PyDataParallel& self) { return self.get("times").times().exposed; },
+          "exposed_seconds", [](const PyDataParallel& self) { return self.get("times").parallel.times().exposed; },
           "Seconds of the last exchange that backward did not hide.")
       .def_prop_ro(
-          "exchanged_bytes", [](const PyDataParallel& self) { return self.get("times").times().bytes; },
+          "exchanged_bytes", [](const PyDataParallel& self) { return self.get("times").parallel.times().bytes; },
           "Bytes of gradients that the last exchange took.")
       .def_prop_ro(
-          "total_weight", [](const PyDataParallel& self) { return self.get("total_weight").total_weight(); },
+          "total_weight", [](const PyDataParallel& self) { return self.get("total_weight").parallel.total_weight(); },
           "The sum of the weights of the last exchange.");
 }
 
@@ -191,7 +195,7 @@ void bind_shards(nb::module_& m) {
           "run",
           [](const PyShards& self, const nb::callable& forward_backward) {
             (*self.buffers)();
-            self.group().run("VirtualShards", [&](ProcessGroup&) {
+            self.group().lend("VirtualShards", [&](ProcessGroup&) {
               self.get("VirtualShards").run([&](std::int64_t shard) {
                 {
                   const nb::gil_scoped_acquire acquire;

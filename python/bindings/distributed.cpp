@@ -253,11 +253,25 @@ void PyGroup::keep(Work work, std::vector<Tensor> tensors) {
   pending_.emplace_back(std::move(work), std::move(tensors));
 }
 
+void PyGroup::check_not_lent(std::string_view function) const {
+  if (!lent_) return;
+  throw StateError(
+      fmt::format("[{}] called on the group while VirtualShards.run uses it; call it before or after", function),
+      ErrorKind::distributed);
+}
+
 void PyGroup::close() noexcept {
   const std::scoped_lock lock(busy_);
+  for (auto& [work, tensors] : pending_) {
+    if (!work.done()) group_->end(fmt::format("rank {} has left the group with exchanges under way", group_->rank()));
+    try {
+      work.wait();
+    } catch (const Error&) {  // who wants to know waits for it
+    }
+  }
   for (const auto& call : at_close_) call();
   at_close_.clear();
-  group_.reset();  // its thread has ended then
+  group_.reset();
   pending_.clear();
 }
 
@@ -306,6 +320,7 @@ void bind_distributed(nb::module_& m) {
           "close",
           [](PyGroup& self) {
             const nb::gil_scoped_release release;
+            self.check_not_lent("close");
             self.close();
           },
           "Leaves the group.");

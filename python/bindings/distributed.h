@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -20,9 +21,21 @@ class PyGroup {
   template <class F>
   auto run(std::string_view function, F&& call) {
     const nb::gil_scoped_release release;
+    check_not_lent(function);
     const std::scoped_lock lock(busy_);
     return call(get(function));
   }
+  /// The same when the call runs functions of Python's: what they call of the group would wait for itself, and throws.
+  template <class F>
+  auto lend(std::string_view function, F&& call) {
+    return run(function, [&](ProcessGroup& group) {
+      lent_ = true;
+      const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> ends(&lent_, [](auto* l) { *l = false; });
+      return call(group);
+    });
+  }
+  /// Throws StateError within lend().
+  void check_not_lent(std::string_view function) const;
   /// Keeps what an exchange under way reads and writes.
   void keep(Work work, std::vector<Tensor> tensors);
   /// What has to end before the group does.
@@ -32,6 +45,7 @@ class PyGroup {
 
  private:
   std::mutex busy_;
+  std::atomic<bool> lent_{false};
   std::shared_ptr<ProcessGroup> group_;
   std::vector<std::pair<Work, std::vector<Tensor>>> pending_;
   std::vector<std::function<void()>> at_close_;

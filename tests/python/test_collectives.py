@@ -193,6 +193,17 @@ def test_an_async_exchange_raises_where_it_is_waited_for():
 
 
 @pytest.mark.parametrize("method", ["fork", "thread"])
+def test_a_rank_may_leave_while_exchanges_that_nobody_holds_are_under_way(method):
+    def worker(group):
+        for _ in range(20):
+            group.all_reduce_async(np.ones(300_000, np.float32))
+        return "left"
+
+    for _ in range(3):
+        assert spawn(worker, 2, start_method=method) == ["left"] * 2
+
+
+@pytest.mark.parametrize("method", ["fork", "thread"])
 def test_split_makes_groups_of_their_own(method):
     def worker(group):
         part = group.split(group.rank % 2 if group.rank < 3 else -1, key=-group.rank)

@@ -230,6 +230,19 @@ def test_a_parallel_model_ends_with_its_group():
         parallel.take_part()
 
 
+def test_a_group_may_close_within_no_sync():
+    def worker(group):
+        parallel = DataParallel(net(), group)
+        with parallel.no_sync():
+            group.close()
+        with pytest.raises(DistributedError, match="closed"):
+            with parallel.no_sync():
+                pass
+        return True
+
+    assert all(spawn(worker, 2))
+
+
 def train_with_shards(group, shards):
     eo._core.set_step(0)  # forked ranks go on counting where this process is, and dropout's masks depend on it
     x, y = rows(50)
@@ -292,3 +305,15 @@ def masks_of(group):
 def test_ranks_drop_units_of_their_own(method):
     ranks = spawn(masks_of, 3, start_method=method)
     assert len({mask for masks in ranks for mask in masks}) == 12
+
+
+@pytest.mark.parametrize("method", ["fork", "thread"])
+def test_the_group_is_refused_to_a_shard(method):
+    def worker(group):
+        virtual = VirtualShards(net(), group, 2)
+        for call in (group.barrier, group.close, lambda: virtual.run(print), lambda: group.all_reduce_async(np.ones(2))):
+            with pytest.raises(DistributedError, match="while VirtualShards.run uses it"):
+                virtual.run(lambda shard: call())
+        return True
+
+    assert all(spawn(worker, 1, start_method=method, timeout=5))
