@@ -32,8 +32,8 @@ struct AverageOptions {
 /// 0, nothing was changed and no step should follow.
 ///
 /// A loss that is a sum, not a mean, gives 1/world_size of the gradient: scale it, or make it a mean. Throws ValueError
-/// for a weight that is negative or not finite, StateError when ranks' gradients are multiplied by different loss
-/// scales, and DistributedError when their parameters differ.
+/// for a weight that is neither 0 nor from 1e-30 to 1e30, StateError when ranks' gradients are multiplied by different
+/// loss scales, and DistributedError when their parameters differ.
 EVERYO_API double average_gradients(std::span<const Tensor> parameters, ProcessGroup& group,
                                     const AverageOptions& options = {});
 
@@ -74,11 +74,13 @@ struct ExchangeTimes {
 ///     }
 ///
 /// Every rank makes the same number of backward passes (an exception in one ends the group); one that has no samples
-/// left calls take_part() instead. It refers to model and group, which must outlive it.
+/// left calls take_part() instead. It refers to model and group, which must outlive it. What is trained is chosen
+/// before: a gradient of a parameter that needed none then is a StateError, as is one that has moved to another
+/// DataParallel's memory.
 class EVERYO_API DataParallel {
  public:
-  /// Throws DistributedError when the ranks' models differ in names, shapes or dtypes, or, without broadcast_weights,
-  /// in values: the message names the first parameter that does.
+  /// Throws DistributedError when the ranks' options differ, or their models in names, shapes, dtypes or what needs
+  /// gradients, or, without broadcast_weights, in values: the message names the first parameter that does.
   DataParallel(ModuleBase& model, ProcessGroup& group, const DataParallelOptions& options = {});
   /// The same for what is no module: its parameters, and a function that gives its buffers.
   DataParallel(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,
@@ -89,7 +91,7 @@ class EVERYO_API DataParallel {
 
   /// How many rows or targets the next losses of this rank are means over. Throws ValueError as average_gradients does.
   void set_weight(double weight);
-  /// Instead of a backward, on a rank without samples: with weight zero.
+  /// Instead of a backward, on a rank without samples: with weight zero, this once.
   void take_part();
   /// Buffers become the same on all ranks by the rule of the options, each rank counting as much; all call it.
   void sync_buffers();
@@ -116,18 +118,19 @@ class EVERYO_API DataParallel {
   struct Walk;
   void fill_buckets(const std::vector<std::size_t>& order);
   void order_by_arrival();
-  void begin();
+  void begin(double weight);
   void ready(std::size_t parameter);
   void launch(Bucket& bucket);
   void launch_those_that_are_complete();
   void finish();
+  void settle() noexcept;
   void exchange_buffers(const std::shared_ptr<ProcessGroup::Weights>& weights);
 
   std::function<StateDict()> buffers_of_model_;
   ProcessGroup& group_;
   DataParallelOptions options_;
-  std::vector<Tensor> parameters_;
-  std::vector<std::uint64_t> hooks_;
+  std::vector<Tensor> parameters_, frozen_;
+  std::vector<std::uint64_t> hooks_;  // of both
   std::vector<std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::vector<bool> is_ready_;

@@ -121,7 +121,8 @@ class EVERYO_API ProcessGroup final : public Communicator {
 
   /// The ranks that give the same `color`, ordered by `key`, then rank; null for color < 0. Every rank calls it.
   [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key = 0);
-  /// Memory of `bytes` bytes on every rank that collectives exchange without copying it first. Every rank calls it.
+  /// Memory of `bytes` bytes on every rank that collectives exchange without copying it first. Every rank calls it with
+  /// the same size; ShapeError when they differ.
   [[nodiscard]] Ref<Storage> shared_memory(std::size_t bytes);
 
   /// Ends the group on all ranks: calls that wait throw DistributedError with this reason.

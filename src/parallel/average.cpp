@@ -1,14 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <string>
 
 #include "everyo/context.h"
 #include "everyo/data_parallel.h"
 #include "parallel/gradients.h"
+#include "parallel/process_group.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -61,6 +62,36 @@ void average(const Run& run, ProcessGroup& group, const std::shared_ptr<const Pr
   }
 }
 
+std::uint64_t description_of(std::span<const Tensor> parameters) {
+  std::string all;
+  for (const Tensor& p : parameters)
+    all += fmt::format("{} {} {};", p.body()->leaf->name, to_string(p.shape()), name_of(p.dtype()));
+  return module_name_hash(all);
+}
+
+// Every rank's weight. Throws DistributedError unless all give the same parameters.
+std::shared_ptr<const ProcessGroup::Weights> gather_weights(std::span<const Tensor> parameters, ProcessGroup& group,
+                                                            double weight) {
+  struct Rank {
+    double weight;
+    std::uint64_t parameters;
+  };
+  const Rank own[] = {{weight, description_of(parameters)}};
+  std::vector<Rank> all(static_cast<std::size_t>(group.world_size()));
+  group.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  const auto weights = std::make_shared<ProcessGroup::Weights>();
+  for (const Rank& rank : all) {
+    if (rank.parameters != all[0].parameters)
+      throw DistributedError(
+          fmt::format("[average_gradients] rank {} gives other parameters than rank 0; give the same "
+                      "names, shapes and dtypes in the same order on every rank",
+                      weights->size()),
+          static_cast<int>(weights->size()));
+    weights->push_back(rank.weight);
+  }
+  return weights;
+}
+
 }  // namespace
 
 Block shard_indices(std::int64_t count, int rank, int world_size, bool drop_last) {
@@ -80,9 +111,11 @@ Block shard_indices(std::int64_t count, int rank, int world_size, bool drop_last
 }
 
 void check_weight(std::string_view function, double weight) {
-  if (weight >= 0 && std::isfinite(weight)) return;
-  throw ValueError(fmt::format("[{}] the weight is {}; it counts rows or targets, 0 or more", function, weight),
-                   ErrorKind::distributed);
+  // Within these bounds no sum of products overflows, and none of what matters vanishes.
+  if (weight == 0 || (weight >= 1e-30 && weight <= 1e30)) return;
+  throw ValueError(
+      fmt::format("[{}] the weight is {}; it counts rows or targets: 0, or from 1e-30 to 1e30", function, weight),
+      ErrorKind::distributed);
 }
 
 GradientsElsewhere compare_gradients(std::span<const Tensor> parameters, ProcessGroup& group) {
@@ -140,9 +173,7 @@ double average_gradients(std::span<const Tensor> parameters, ProcessGroup& group
   for (const Tensor& p : parameters)
     if (!p.defined() || !p.body()->leaf)
       throw StateError("[average_gradients] a tensor is no parameter; give those of parameters()");
-  const double own[] = {options.weight};
-  const auto weights = std::make_shared<ProcessGroup::Weights>(static_cast<std::size_t>(group.world_size()));
-  group.all_gather(std::span<const double>(own), std::span(*weights));
+  const auto weights = gather_weights(parameters, group, options.weight);
   const double total = std::accumulate(weights->begin(), weights->end(), 0.0);
   const GradientsElsewhere elsewhere = compare_gradients(parameters, group);
   if (total == 0) return 0;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "everyo/autograd.h"
 #include "parallel/gradients.h"
+#include "parallel/process_group.h"
 
 namespace everyo::inline v1 {
 namespace {
@@ -44,7 +45,8 @@ void require_same_model(const StateDict& tensors, ProcessGroup& group) {
                                        least[0], count[0]),
                            -1);
   require_same("name, shape or dtype", tensors, group, [](const std::string& name, const Tensor& t) {
-    return module_name_hash(fmt::format("{} {} {}", name, to_string(t.shape()), name_of(t.dtype())));
+    return module_name_hash(
+        fmt::format("{} {} {} {}", name, to_string(t.shape()), name_of(t.dtype()), t.requires_grad()));
   });
 }
 
@@ -67,6 +69,29 @@ void agree_on_model(const StateDict& parameters, const StateDict& buffers, Proce
 }
 
 namespace {
+
+void require_same_options(const DataParallelOptions& options, ProcessGroup& group) {
+  const std::uint64_t own[] = {options.bucket_bytes, static_cast<std::uint64_t>(options.buffers),
+                               options.buffers_each_step ? 1u : 0u, options.broadcast_weights ? 1u : 0u};
+  constexpr const char* names[] = {"bucket_bytes", "buffers", "buffers_each_step", "broadcast_weights"};
+  std::vector<std::uint64_t> all(std::size(own) * static_cast<std::size_t>(group.world_size()));
+  group.all_gather(std::span(own), std::span(all));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t rank = i / std::size(own), option = i % std::size(own);
+    if (all[i] != all[option])
+      throw DistributedError(fmt::format("[DataParallel] {} is {} on rank 0 and {} on rank {}; give all ranks the same",
+                                         names[option], all[option], all[i], rank),
+                             static_cast<int>(rank));
+  }
+}
+
+void refuse_unfrozen(const Tensor& parameter) {
+  throw StateError(
+      fmt::format("[DataParallel] '{}' has a gradient, and needed none when DataParallel was made, so ranks "
+                  "would not share it; make a new one after choosing what to train",
+                  parameter.body()->leaf->name),
+      ErrorKind::distributed);
+}
 
 constexpr std::size_t alignment = 64;
 std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -103,6 +128,7 @@ struct DataParallel::Walk {
     if (complete) return;
     parallel.running_ = false;
     parallel.group_.end(fmt::format("rank {}'s backward was broken off by an exception", parallel.group_.rank()));
+    parallel.settle();
   }
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
@@ -118,16 +144,17 @@ DataParallel::DataParallel(const StateDict& parameters, std::function<StateDict(
                            const DataParallelOptions& options)
     : buffers_of_model_(std::move(buffers)), group_(group), options_(options) {
   if (options.bucket_bytes < 1) throw ValueError("[DataParallel] bucket_bytes is 0; it must be 1 or more");
+  require_same_options(options, group);
   agree_on_model(parameters, buffers_of_model_(), group, options.broadcast_weights);
 
-  for (const auto& [name, p] : parameters)
-    if (p.requires_grad()) parameters_.push_back(p);
+  for (const auto& [name, p] : parameters) (p.requires_grad() ? parameters_ : frozen_).push_back(p);
   // Backward comes to the last parameters first, until it is known better.
   std::vector<std::size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
   fill_buckets(order);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(add_ready_hook(parameters_[i], [this, i](const Tensor&) { ready(i); }));
+  for (const Tensor& p : frozen_) hooks_.push_back(add_ready_hook(p, refuse_unfrozen));
   is_ready_.resize(parameters_.size());
 }
 
@@ -180,7 +207,23 @@ void DataParallel::order_by_arrival() {
 }
 
 DataParallel::~DataParallel() {
-  for (std::size_t i = 0; i < hooks_.size(); ++i) remove_ready_hook(parameters_[i], hooks_[i]);
+  const std::size_t trained = parameters_.size();
+  for (std::size_t i = 0; i < hooks_.size(); ++i)
+    remove_ready_hook(i < trained ? parameters_[i] : frozen_[i - trained], hooks_[i]);
+  settle();
+}
+
+// Exchanges under way use what this owns. There are some only when the group has failed, or is left now.
+void DataParallel::settle() noexcept {
+  const auto wait = [this](Work& work) {
+    if (!work.done()) group_.end(fmt::format("rank {} has left an exchange of gradients", group_.rank()));
+    try {
+      work.wait();
+    } catch (const Error&) {  // the next call on the group says so
+    }
+  };
+  wait(weights_work_);
+  for (Bucket& bucket : buckets_) wait(bucket.work);
 }
 
 void DataParallel::set_weight(double weight) {
@@ -188,13 +231,22 @@ void DataParallel::set_weight(double weight) {
   weight_ = weight;
 }
 
-void DataParallel::begin() {
+void DataParallel::begin(double weight) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Body& parameter = *parameters_[i].body();
+    const GradSlot& slot = parameter.leaf->grad;
+    if (slot.value.body()->storage.get() == buckets_[bucket_of_[i]].memory.get()) continue;
+    throw StateError(fmt::format("[DataParallel] the gradient of '{}' has moved to other memory since, such as that of "
+                                 "another DataParallel; have one for a model at a time",
+                                 parameter.leaf->name),
+                     ErrorKind::distributed);
+  }
   running_ = true;
   launched_ = early_ = 0;
   arrived_.clear();
   std::fill(is_ready_.begin(), is_ready_.end(), false);
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
-  own_weight_[0] = weight_;
+  own_weight_[0] = weight;
   weights_ = std::make_shared<ProcessGroup::Weights>(static_cast<std::size_t>(group_.world_size()));
   weights_work_ =
       group_.all_gather_async(std::as_bytes(std::span(own_weight_)), std::as_writable_bytes(std::span(*weights_)));
@@ -203,7 +255,7 @@ void DataParallel::begin() {
 void DataParallel::ready(std::size_t parameter) {
   if (no_sync_ > 0) return;
   if (!running_) {
-    begin();
+    begin(weight_);
     if (context().engine.walk != nullptr)
       at_backward_end([this, walk = std::make_shared<Walk>(*this)] {
         walk->complete = true;
@@ -258,8 +310,7 @@ void DataParallel::finish() {
 }
 
 void DataParallel::take_part() {
-  weight_ = 0;
-  begin();
+  begin(0);
   finish();
 }
 

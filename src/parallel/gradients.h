@@ -26,7 +26,4 @@ void note_written(const Tensor& parameter, float scale);
 /// theirs already.
 void agree_on_model(const StateDict& parameters, const StateDict& buffers, ProcessGroup& group, bool broadcast_weights);
 
-/// Throws ValueError for a weight that is negative or not finite.
-void check_weight(std::string_view function, double weight);
-
 }  // namespace everyo::inline v1

@@ -251,7 +251,12 @@ auto met(ProcessGroup::Parts& parts) {
 
 Work ProcessGroup::weighted_mean_async(std::span<std::byte> data, DType dtype, std::shared_ptr<const Weights> weights) {
   parallel::check_reduction("all_reduce", data.size(), dtype, ReduceOp::mean);
+  if (!weights || weights->size() != static_cast<std::size_t>(world_size()))
+    throw ValueError(fmt::format("[weighted_mean] {} weights for {} ranks; give one a rank",
+                                 weights ? weights->size() : 0, world_size()),
+                     ErrorKind::distributed);
   return submit([this, data, dtype, weights = std::move(weights)] {
+    for (const double weight : *weights) check_weight("weighted_mean", weight);
     const bool any = std::ranges::any_of(*weights, [](double w) { return w != 0; });
     if (parts_->transport && any)
       parallel::all_reduce(*parts_->transport,
@@ -357,15 +362,24 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
 }
 
 Ref<Storage> ProcessGroup::shared_memory(std::size_t bytes) {
-  if (!parts_->transport || parts_->transport->world()->threads()) {
-    barrier();
-    return Storage::take(bytes, MemoryCategory::communication);
-  }
+  constexpr std::size_t most = std::size_t{1} << 46;  // more than machines have, and far from overflow
+  if (bytes > most)
+    throw ShapeError(fmt::format("[shared_memory] {} bytes are more than the {} there can be", bytes, most));
+  const std::size_t ranks = static_cast<std::size_t>(world_size()), own = (bytes + 4095) / 4096 * 4096;
+  const bool processes = parts_->transport && !parts_->transport->world()->threads();
+  struct Wish {
+    std::uint64_t bytes, offset;
+  };
+  const Wish wish[] = {{bytes, processes && rank() == 0 ? parts_->transport->world()->allocate(own * ranks) : 0}};
+  std::vector<Wish> all(ranks);
+  all_gather(std::as_bytes(std::span(wish)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 0; r < ranks; ++r)
+    if (all[r].bytes != all[0].bytes)
+      throw ShapeError(fmt::format("[shared_memory] rank 0 wants {} bytes, rank {} {}; every rank must want the same",
+                                   all[0].bytes, r, all[r].bytes));
+  if (!processes) return Storage::take(bytes, MemoryCategory::communication);
   const std::shared_ptr<parallel::SharedWorld> world = parts_->transport->world();
-  const std::size_t own = (bytes + 4095) / 4096 * 4096, all = own * static_cast<std::size_t>(world_size());
-  std::uint64_t offset[] = {rank() == 0 ? world->allocate(all) : 0};
-  broadcast(std::as_writable_bytes(std::span(offset)), 0);
-  std::byte* const region = world->map_region(offset[0], all);
+  std::byte* const region = world->map_region(all[0].offset, own * ranks);
   barrier();  // nobody sends a reference to it before everyone has it
   std::byte* const data = region + own * static_cast<std::size_t>(rank());
   return Storage::borrow(data, bytes, [world, data, own] { parallel::SharedWorld::give_back(data, own); });

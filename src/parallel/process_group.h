@@ -40,6 +40,9 @@ struct ProcessGroup::Parts {
   CallQueue queue{};
 };
 
+/// Throws ValueError for a weight of a mean that is neither 0 nor from 1e-30 to 1e30.
+void check_weight(std::string_view function, double weight);
+
 /// The group of one rank of a world.
 std::unique_ptr<ProcessGroup> join(std::shared_ptr<parallel::SharedWorld> world, int rank, Timeout timeout);
 

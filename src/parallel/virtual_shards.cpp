@@ -78,7 +78,12 @@ Sum sum_of(const GradientSink& sink, std::span<const Tensor> parameters, float s
   Sum sum{std::vector<Tensor>(parameters.size()), scale};
   for (const auto& [leaf, gradient] : sink.gradients()) {
     const auto at = std::ranges::find(parameters, leaf.body(), &Tensor::body);
-    if (at == parameters.end()) continue;
+    if (at == parameters.end())
+      throw StateError(
+          fmt::format("[VirtualShards] '{}' {} has a gradient and is no parameter of the model that needed one "
+                      "when VirtualShards was made, so shards would not share it",
+                      leaf.body()->leaf->name, to_string(leaf.shape())),
+          ErrorKind::distributed);
     sum.gradients[static_cast<std::size_t>(at - parameters.begin())] =
         is_half(gradient.dtype()) ? cast(gradient, float32) : gradient;
   }
@@ -252,22 +257,28 @@ void VirtualShards::share(std::span<double> values) {
 void VirtualShards::run(const std::function<void(std::int64_t)>& forward_backward) {
   RankSums sums(shards_, own_);
   std::vector<BufferUpdates> updates(static_cast<std::size_t>(shards_));
-  kernels::parallel_for(own_.size(), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t shard = own_.first + begin; shard < own_.first + end; ++shard) {
-      GradientSink sink;
-      const auto number = static_cast<std::int32_t>(shard);
-      const Scoped<&Context::gradients> gradients(&sink);
-      const Scoped<&Context::buffers> buffers(&updates[static_cast<std::size_t>(shard)]);
-      const Scoped<&Context::shard> as_shard(number);
-      const Scoped<&Context::micro_batch> draws(number);
-      const Scoped<&Context::rank> of_any_rank(0);
-      forward_backward(shard);
-      float scale = 1;
-      for (const auto& [leaf, gradient] : sink.gradients()) scale = sink.slot(leaf).scale;
-      const NoGrad no_grad;
-      sums.put(shard, sum_of(sink, parameters_, scale));
-    }
-  });
+  try {
+    kernels::parallel_for(own_.size(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t shard = own_.first + begin; shard < own_.first + end; ++shard) {
+        GradientSink sink;
+        const auto number = static_cast<std::int32_t>(shard);
+        const Scoped<&Context::gradients> gradients(&sink);
+        const Scoped<&Context::buffers> buffers(&updates[static_cast<std::size_t>(shard)]);
+        const Scoped<&Context::shard> as_shard(number);
+        const Scoped<&Context::micro_batch> draws(number);
+        const Scoped<&Context::rank> of_any_rank(0);
+        forward_backward(shard);
+        float scale = 1;
+        for (const auto& [leaf, gradient] : sink.gradients()) scale = sink.slot(leaf).scale;
+        const NoGrad no_grad;
+        sums.put(shard, sum_of(sink, parameters_, scale));
+      }
+    });
+  } catch (...) {
+    // Or others would go on with this rank's next call.
+    group_.end(fmt::format("an exception broke off the shards of rank {}", group_.rank()));
+    throw;
+  }
   exchange_gradients(sums, parameters_, shards_, group_);
 
   const StateDict buffers = buffers_of_model_();

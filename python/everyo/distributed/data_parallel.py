@@ -38,8 +38,8 @@ def average_gradients(parameters: Iterable[Tensor], group: ProcessGroup, *, weig
 
     A parameter without a gradient here counts as zero if it has one on any rank; without one on all it stays so. A loss that is
     a sum gives 1/world_size of the gradient. Returns the sum of the weights; when that is 0, nothing has changed and no step
-    should follow. Raises DistributedError for a weight that is negative or not finite, for gradients multiplied by different
-    loss scales, and when the ranks' parameters differ.
+    should follow. Raises DistributedError for a weight that is neither 0 nor from 1e-30 to 1e30, for gradients multiplied by
+    different loss scales, and when the ranks' parameters differ.
     """
     native = check_group("average_gradients", group)._group
     tensors = list(parameters)
