@@ -53,10 +53,13 @@ void set_gradient(PyTensor& self, nb::handle value) {
                      ErrorKind::gradient);
   // The array that grad gave out may be the very memory: `t.grad *= 2`.
   const Tensor old = self.value.grad();
-  if (old.defined() && old.body()->storage.get() == gradient.body()->storage.get()) return;
+  if (old.defined() && old.bytes() == gradient.bytes()) return;
   GradSlot& slot = self.value.body()->leaf->grad;
   self.value.zero_grad();
-  slot.value = gradient.copy();
+  if (slot.external)
+    slot.value.assign(gradient);
+  else
+    slot.value = gradient.copy();
   slot.full = true;
 }
 

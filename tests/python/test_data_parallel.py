@@ -317,3 +317,17 @@ def test_the_group_is_refused_to_a_shard(method):
         return True
 
     assert all(spawn(worker, 1, start_method=method, timeout=5))
+
+
+def test_a_gradient_that_is_assigned_is_averaged_with_what_follows():
+    def worker(group):
+        model = net()
+        parallel = DataParallel(model, group)
+        first, second = [p for p in model.parameters() if p.ndim == 2][:2]
+        first.grad = np.full(first.shape, 4.0 * group.rank, np.float32)
+        other = np.full(second.shape, 1.0, np.float32)
+        second.grad = other
+        (parallel(np.zeros((1, 8), np.float32)) * 0).sum().backward()
+        return first.grad.min(), first.grad.max(), second.grad.min()
+
+    assert spawn(worker, 2) == [(2.0, 2.0, 1.0)] * 2
