@@ -90,26 +90,31 @@ class EVERYO_API ProcessGroup final : public Communicator {
   void all_gather(std::span<const std::byte> part, std::span<std::byte> data) override;
   void broadcast(std::span<std::byte> data, int root) override;
   void barrier() override;
+  /// The same for elements of a dtype, which must be one on all ranks; so in all that follow.
+  void all_gather(std::span<const std::byte> part, std::span<std::byte> data, DType dtype);
+  void broadcast(std::span<std::byte> data, int root, DType dtype);
   /// The parts of all ranks in rank order, in `data` of rank root; elsewhere `data` is not looked at.
-  void gather(std::span<const std::byte> part, std::span<std::byte> data, int root);
+  void gather(std::span<const std::byte> part, std::span<std::byte> data, int root, DType dtype = uint8);
   /// Part i of rank root's `data`, cut in world_size() equal parts, on rank i.
-  void scatter(std::span<const std::byte> data, std::span<std::byte> part, int root);
+  void scatter(std::span<const std::byte> data, std::span<std::byte> part, int root, DType dtype = uint8);
 
   /// To and from one other rank; for each pair, their order among the collectives must be the same on both sides, and
   /// so must sizes. A longer message (from 256 kB on) waits for its receiver. Throws ValueError for this rank itself or
   /// no rank.
-  void send(std::span<const std::byte> data, int to);
-  void receive(std::span<std::byte> data, int from);
+  void send(std::span<const std::byte> data, int to, DType dtype = uint8);
+  void receive(std::span<std::byte> data, int from, DType dtype = uint8);
 
   /// The same collectives, run one after the other by a thread of the group while the caller goes on. Later collectives
   /// of either kind come after them. Throws Error when the system refuses that thread.
   [[nodiscard]] Work all_reduce_async(std::span<std::byte> data, DType dtype, ReduceOp op);
   [[nodiscard]] Work reduce_scatter_async(std::span<const std::byte> data, std::span<std::byte> part, DType dtype,
                                           ReduceOp op);
-  [[nodiscard]] Work all_gather_async(std::span<const std::byte> part, std::span<std::byte> data);
-  [[nodiscard]] Work broadcast_async(std::span<std::byte> data, int root);
-  [[nodiscard]] Work gather_async(std::span<const std::byte> part, std::span<std::byte> data, int root);
-  [[nodiscard]] Work scatter_async(std::span<const std::byte> data, std::span<std::byte> part, int root);
+  [[nodiscard]] Work all_gather_async(std::span<const std::byte> part, std::span<std::byte> data, DType dtype = uint8);
+  [[nodiscard]] Work broadcast_async(std::span<std::byte> data, int root, DType dtype = uint8);
+  [[nodiscard]] Work gather_async(std::span<const std::byte> part, std::span<std::byte> data, int root,
+                                  DType dtype = uint8);
+  [[nodiscard]] Work scatter_async(std::span<const std::byte> data, std::span<std::byte> part, int root,
+                                   DType dtype = uint8);
   [[nodiscard]] Work barrier_async();
 
   /// The mean of all ranks' data, each times its rank's weight, over the sum of the weights; data of weight 0 is not

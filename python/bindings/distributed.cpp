@@ -144,7 +144,7 @@ void bind_copies(nb::class_<PyGroup>& group) {
           [](PyGroup& self, nb::handle list, int src) {
             const std::vector<Tensor> tensors = tensors_in(list);
             self.run("broadcast", [&](ProcessGroup& g) {
-              exchange_packed(tensors, [&](auto bytes, DType) { g.broadcast(bytes, src); });
+              exchange_packed(tensors, [&](auto bytes, DType dtype) { g.broadcast(bytes, src, dtype); });
             });
           },
           "tensors"_a, "src"_a,
@@ -155,7 +155,7 @@ void bind_copies(nb::class_<PyGroup>& group) {
           [](PyGroup& self, nb::handle array, int src) {
             const Tensor tensor = tensor_of(array);
             return self.run("broadcast", [&](ProcessGroup& g) {
-              return keep(self, g.broadcast_async(elements_of(tensor), src), {tensor}, {tensor});
+              return keep(self, g.broadcast_async(elements_of(tensor), src, tensor.dtype()), {tensor}, {tensor});
             });
           },
           "array"_a, "src"_a, nb::sig("def broadcast_async(self, array: TensorLike, src: int) -> Work"),
@@ -164,7 +164,8 @@ void bind_copies(nb::class_<PyGroup>& group) {
           "all_gather",
           [](PyGroup& self, nb::handle part, nb::handle data) {
             const Tensor from = tensor_of(part), to = tensor_of(data);
-            self.run("all_gather", [&](ProcessGroup& g) { g.all_gather(elements_of(from), elements_of(to)); });
+            self.run("all_gather",
+                     [&](ProcessGroup& g) { g.all_gather(elements_of(from), elements_of(to), from.dtype()); });
             note_written(to);
           },
           "part"_a, "data"_a, nb::sig("def all_gather(self, part: TensorLike, data: TensorLike) -> None"),
@@ -174,7 +175,7 @@ void bind_copies(nb::class_<PyGroup>& group) {
           [](PyGroup& self, nb::handle part, nb::handle data) {
             const Tensor from = tensor_of(part), to = tensor_of(data);
             return self.run("all_gather", [&](ProcessGroup& g) {
-              return keep(self, g.all_gather_async(elements_of(from), elements_of(to)), {from, to}, {to});
+              return keep(self, g.all_gather_async(elements_of(from), elements_of(to), from.dtype()), {from, to}, {to});
             });
           },
           "part"_a, "data"_a, nb::sig("def all_gather_async(self, part: TensorLike, data: TensorLike) -> Work"),
@@ -183,7 +184,8 @@ void bind_copies(nb::class_<PyGroup>& group) {
           "gather",
           [](PyGroup& self, nb::handle part, nb::handle data, int dst) {
             const Tensor from = tensor_of(part), to = tensor_or_none(data);
-            self.run("gather", [&](ProcessGroup& g) { g.gather(elements_of(from), elements_or_none(to), dst); });
+            self.run("gather",
+                     [&](ProcessGroup& g) { g.gather(elements_of(from), elements_or_none(to), dst, from.dtype()); });
             if (to.defined()) note_written(to);
           },
           "part"_a, "data"_a.none(), "dst"_a,
@@ -194,7 +196,8 @@ void bind_copies(nb::class_<PyGroup>& group) {
           [](PyGroup& self, nb::handle part, nb::handle data, int dst) {
             const Tensor from = tensor_of(part), to = tensor_or_none(data);
             return self.run("gather", [&](ProcessGroup& g) {
-              return keep(self, g.gather_async(elements_of(from), elements_or_none(to), dst), {from, to}, written(to));
+              return keep(self, g.gather_async(elements_of(from), elements_or_none(to), dst, from.dtype()), {from, to},
+                          written(to));
             });
           },
           "part"_a, "data"_a.none(), "dst"_a,
@@ -204,7 +207,8 @@ void bind_copies(nb::class_<PyGroup>& group) {
           "scatter",
           [](PyGroup& self, nb::handle data, nb::handle part, int src) {
             const Tensor to = tensor_of(part), from = tensor_or_none(data);
-            self.run("scatter", [&](ProcessGroup& g) { g.scatter(elements_or_none(from), elements_of(to), src); });
+            self.run("scatter",
+                     [&](ProcessGroup& g) { g.scatter(elements_or_none(from), elements_of(to), src, to.dtype()); });
             note_written(to);
           },
           "data"_a.none(), "part"_a, "src"_a,
@@ -215,7 +219,8 @@ void bind_copies(nb::class_<PyGroup>& group) {
           [](PyGroup& self, nb::handle data, nb::handle part, int src) {
             const Tensor to = tensor_of(part), from = tensor_or_none(data);
             return self.run("scatter", [&](ProcessGroup& g) {
-              return keep(self, g.scatter_async(elements_or_none(from), elements_of(to), src), {from, to}, {to});
+              return keep(self, g.scatter_async(elements_or_none(from), elements_of(to), src, to.dtype()), {from, to},
+                          {to});
             });
           },
           "data"_a.none(), "part"_a, "src"_a,
@@ -225,14 +230,14 @@ void bind_copies(nb::class_<PyGroup>& group) {
           "send",
           [](PyGroup& self, nb::handle array, int dst) {
             const Tensor tensor = tensor_of(array);
-            self.run("send", [&](ProcessGroup& g) { g.send(elements_of(tensor), dst); });
+            self.run("send", [&](ProcessGroup& g) { g.send(elements_of(tensor), dst, tensor.dtype()); });
           },
           "array"_a, "dst"_a, nb::sig("def send(self, array: TensorLike, dst: int) -> None"), "To one rank.")
       .def(
           "receive",
           [](PyGroup& self, nb::handle array, int src) {
             const Tensor tensor = tensor_of(array);
-            self.run("receive", [&](ProcessGroup& g) { g.receive(elements_of(tensor), src); });
+            self.run("receive", [&](ProcessGroup& g) { g.receive(elements_of(tensor), src, tensor.dtype()); });
             note_written(tensor);
           },
           "array"_a, "src"_a, nb::sig("def receive(self, array: TensorLike, src: int) -> None"),

@@ -22,6 +22,10 @@ std::string_view name_of(Operation operation) noexcept {
 
 std::string describe(const Call& call) {
   const std::string_view name = name_of(call.operation);
+  const std::string size =
+      call.dtype == DType::uint8
+          ? fmt::format("{} bytes", call.bytes)
+          : fmt::format("{} elements of {}", call.bytes / size_of(call.dtype), everyo::name_of(call.dtype));
   switch (call.operation) {
     case Operation::all_reduce:
     case Operation::reduce_scatter:
@@ -29,10 +33,9 @@ std::string describe(const Call& call) {
                          call.bytes / size_of(call.dtype), everyo::name_of(call.dtype));
     case Operation::broadcast:
     case Operation::gather:
-    case Operation::scatter:
-      return fmt::format("{} number {} ({} bytes, root {})", name, call.sequence, call.bytes, call.root);
+    case Operation::scatter: return fmt::format("{} number {} ({}, root {})", name, call.sequence, size, call.root);
     case Operation::barrier: return fmt::format("{} number {}", name, call.sequence);
-    default: return fmt::format("{} number {} ({} bytes)", name, call.sequence, call.bytes);
+    default: return fmt::format("{} number {} ({})", name, call.sequence, size);
   }
 }
 
@@ -201,43 +204,40 @@ auto scattered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const 
   };
 }
 auto gathered(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> part,
-              std::span<std::byte> data) {
+              std::span<std::byte> data, DType dtype) {
   parallel::check_parts("all_gather", part.size(), data.size(), group.world_size());
-  return [&parts, part, data] {
+  return [&parts, part, data, dtype] {
     if (!parts.transport) return copy(part, data);
     parallel::all_gather(*parts.transport,
-                         next_call(parts, {Operation::all_gather, DType::uint8, ReduceOp::sum, 0, data.size()}), part,
-                         data);
+                         next_call(parts, {Operation::all_gather, dtype, ReduceOp::sum, 0, data.size()}), part, data);
   };
 }
-auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte> data, int root) {
+auto spread(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<std::byte> data, int root, DType dtype) {
   parallel::check_root("broadcast", root, group.world_size());
-  return [&parts, data, root] {
+  return [&parts, data, root, dtype] {
     if (parts.transport)
       parallel::broadcast(*parts.transport,
-                          next_call(parts, {Operation::broadcast, DType::uint8, ReduceOp::sum, root, data.size()}),
-                          data);
+                          next_call(parts, {Operation::broadcast, dtype, ReduceOp::sum, root, data.size()}), data);
   };
 }
 auto collected(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> part,
-               std::span<std::byte> data, int root) {
+               std::span<std::byte> data, int root, DType dtype) {
   parallel::check_root("gather", root, group.world_size());
   if (group.rank() == root) parallel::check_parts("gather", part.size(), data.size(), group.world_size());
-  return [&parts, part, data, root] {
+  return [&parts, part, data, root, dtype] {
     if (!parts.transport) return copy(part, data);
-    parallel::gather(*parts.transport,
-                     next_call(parts, {Operation::gather, DType::uint8, ReduceOp::sum, root, part.size()}), part, data);
+    parallel::gather(*parts.transport, next_call(parts, {Operation::gather, dtype, ReduceOp::sum, root, part.size()}),
+                     part, data);
   };
 }
 auto dealt(ProcessGroup& group, ProcessGroup::Parts& parts, std::span<const std::byte> data, std::span<std::byte> part,
-           int root) {
+           int root, DType dtype) {
   parallel::check_root("scatter", root, group.world_size());
   if (group.rank() == root) parallel::check_parts("scatter", part.size(), data.size(), group.world_size());
-  return [&parts, data, part, root] {
+  return [&parts, data, part, root, dtype] {
     if (!parts.transport) return copy(data, part);
-    parallel::scatter(*parts.transport,
-                      next_call(parts, {Operation::scatter, DType::uint8, ReduceOp::sum, root, part.size()}), data,
-                      part);
+    parallel::scatter(*parts.transport, next_call(parts, {Operation::scatter, dtype, ReduceOp::sum, root, part.size()}),
+                      data, part);
   };
 }
 auto met(ProcessGroup::Parts& parts) {
@@ -272,9 +272,15 @@ void ProcessGroup::reduce_scatter(std::span<const std::byte> data, std::span<std
   run(scattered(*this, *parts_, data, part, dtype, op));
 }
 void ProcessGroup::all_gather(std::span<const std::byte> part, std::span<std::byte> data) {
-  run(gathered(*this, *parts_, part, data));
+  all_gather(part, data, uint8);
 }
-void ProcessGroup::broadcast(std::span<std::byte> data, int root) { run(spread(*this, *parts_, data, root)); }
+void ProcessGroup::all_gather(std::span<const std::byte> part, std::span<std::byte> data, DType dtype) {
+  run(gathered(*this, *parts_, part, data, dtype));
+}
+void ProcessGroup::broadcast(std::span<std::byte> data, int root) { broadcast(data, root, uint8); }
+void ProcessGroup::broadcast(std::span<std::byte> data, int root, DType dtype) {
+  run(spread(*this, *parts_, data, root, dtype));
+}
 Work ProcessGroup::all_reduce_async(std::span<std::byte> data, DType dtype, ReduceOp op) {
   return submit(reduced(*parts_, data, dtype, op));
 }
@@ -282,25 +288,25 @@ Work ProcessGroup::reduce_scatter_async(std::span<const std::byte> data, std::sp
                                         ReduceOp op) {
   return submit(scattered(*this, *parts_, data, part, dtype, op));
 }
-Work ProcessGroup::all_gather_async(std::span<const std::byte> part, std::span<std::byte> data) {
-  return submit(gathered(*this, *parts_, part, data));
+Work ProcessGroup::all_gather_async(std::span<const std::byte> part, std::span<std::byte> data, DType dtype) {
+  return submit(gathered(*this, *parts_, part, data, dtype));
 }
-Work ProcessGroup::broadcast_async(std::span<std::byte> data, int root) {
-  return submit(spread(*this, *parts_, data, root));
+Work ProcessGroup::broadcast_async(std::span<std::byte> data, int root, DType dtype) {
+  return submit(spread(*this, *parts_, data, root, dtype));
 }
 
-void ProcessGroup::gather(std::span<const std::byte> part, std::span<std::byte> data, int root) {
-  run(collected(*this, *parts_, part, data, root));
+void ProcessGroup::gather(std::span<const std::byte> part, std::span<std::byte> data, int root, DType dtype) {
+  run(collected(*this, *parts_, part, data, root, dtype));
 }
-void ProcessGroup::scatter(std::span<const std::byte> data, std::span<std::byte> part, int root) {
-  run(dealt(*this, *parts_, data, part, root));
+void ProcessGroup::scatter(std::span<const std::byte> data, std::span<std::byte> part, int root, DType dtype) {
+  run(dealt(*this, *parts_, data, part, root, dtype));
 }
 void ProcessGroup::barrier() { run(met(*parts_)); }
-Work ProcessGroup::gather_async(std::span<const std::byte> part, std::span<std::byte> data, int root) {
-  return submit(collected(*this, *parts_, part, data, root));
+Work ProcessGroup::gather_async(std::span<const std::byte> part, std::span<std::byte> data, int root, DType dtype) {
+  return submit(collected(*this, *parts_, part, data, root, dtype));
 }
-Work ProcessGroup::scatter_async(std::span<const std::byte> data, std::span<std::byte> part, int root) {
-  return submit(dealt(*this, *parts_, data, part, root));
+Work ProcessGroup::scatter_async(std::span<const std::byte> data, std::span<std::byte> part, int root, DType dtype) {
+  return submit(dealt(*this, *parts_, data, part, root, dtype));
 }
 Work ProcessGroup::barrier_async() { return submit(met(*parts_)); }
 
@@ -313,18 +319,18 @@ void check_peer(std::string_view operation, int peer, const ProcessGroup& group)
 }
 }  // namespace
 
-void ProcessGroup::send(std::span<const std::byte> data, int to) {
+void ProcessGroup::send(std::span<const std::byte> data, int to, DType dtype) {
   check_peer("send", to, *this);
   run([&] {
-    const Call call{++parts_->sent[static_cast<std::size_t>(to)], data.size(), Operation::send};
+    const Call call{++parts_->sent[static_cast<std::size_t>(to)], data.size(), Operation::send, dtype};
     parts_->transport->check(call);
     parallel::send(*parts_->transport, call, data, to);
   });
 }
-void ProcessGroup::receive(std::span<std::byte> data, int from) {
+void ProcessGroup::receive(std::span<std::byte> data, int from, DType dtype) {
   check_peer("receive", from, *this);
   run([&] {
-    const Call call{++parts_->received[static_cast<std::size_t>(from)], data.size(), Operation::send};
+    const Call call{++parts_->received[static_cast<std::size_t>(from)], data.size(), Operation::send, dtype};
     parts_->transport->check(call);
     parallel::receive(*parts_->transport, call, data, from);
   });

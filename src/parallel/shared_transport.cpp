@@ -94,7 +94,7 @@ std::span<const std::byte> SharedTransport::receive(int from, const Call& call) 
   const Slot& slot = ring.slots[peer.received % ring_depth];
   if (slot.call != call) {
     world_->fail(from, fmt::format("rank {} calls {}, but rank {} {}; every rank must make the same calls in the same "
-                                   "order with the same sizes",
+                                   "order with the same sizes and dtypes",
                                    rank_, describe(call), from, describe(slot.call)));
     raise(call);
   }

@@ -81,6 +81,27 @@ def test_arrays_of_any_order_are_changed_in_place():
     assert spawn(worker, 2) == [[], []]
 
 
+@pytest.mark.parametrize("method", ["fork", "thread"])
+@pytest.mark.parametrize("name", ["broadcast", "all_gather", "gather", "scatter", "send", "broadcast_async", "scatter_async"])
+def test_ranks_give_one_dtype(method, name):
+    def worker(group):
+        array = np.ones(4, "float32" if group.rank == 0 else "int32")
+        calls = {
+            "broadcast": lambda: group.broadcast(array),
+            "all_gather": lambda: group.all_gather(array),
+            "gather": lambda: group.gather(array),
+            "scatter": lambda: group.scatter(array, np.ones((2, 4), array.dtype) if group.rank == 0 else None),
+            "send": lambda: group.receive(array, 1) if group.rank == 0 else group.send(array, 0),
+            "broadcast_async": lambda: group.broadcast_async(array).wait(),
+            "scatter_async": lambda: group.scatter_async(array, np.ones((2, 4), array.dtype) if group.rank == 0 else None).wait(),
+        }
+        calls[name]()
+        group.barrier()
+
+    with pytest.raises(DistributedError, match="elements of (int32|float32).*the same order with the same sizes and dtypes"):
+        spawn(worker, 2, start_method=method)
+
+
 def test_what_cannot_be_written_is_refused():
     group = init_process_group()
     frozen = np.ones(3)
