@@ -29,8 +29,8 @@ namespace everyo::inline v1 {
 /// It refers to model and group, which must outlive it.
 class EVERYO_API VirtualShards {
  public:
-  /// Throws ValueError for fewer than 1 shard and for fewer shards than ranks; what DataParallel throws for models that
-  /// differ, whose weights become rank 0's.
+  /// Throws ValueError for fewer than 1 or more than 65536 shards, and for fewer shards than ranks; what DataParallel
+  /// throws for models that differ, whose weights become rank 0's.
   VirtualShards(ModuleBase& model, ProcessGroup& group, std::int64_t shards);
   /// The same for what is no module: its parameters, and a function that gives its buffers.
   VirtualShards(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,

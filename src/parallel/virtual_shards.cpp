@@ -235,6 +235,11 @@ VirtualShards::VirtualShards(ModuleBase& model, ProcessGroup& group, std::int64_
 VirtualShards::VirtualShards(const StateDict& parameters, std::function<StateDict()> buffers, ProcessGroup& group,
                              std::int64_t shards)
     : buffers_of_model_(std::move(buffers)), group_(group), shards_(shards) {
+  constexpr std::int64_t most = 65536;
+  if (shards > most)
+    throw ValueError(
+        fmt::format("[VirtualShards] {} shards; each is a forward and backward, so give at most {}", shards, most),
+        ErrorKind::distributed);
   if (shards < group.world_size() || shards < 1)
     throw ValueError(fmt::format("[VirtualShards] {} shards for {} ranks; give at least one a rank, the same number in "
                                  "every run that is to have the same bits",

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "everyo/io.h"
 #include "everyo/ops.h"
@@ -138,9 +139,11 @@ TEST(VirtualShards, AShardWithoutSamplesAddsNothing) {
   EXPECT_EQ(net.named_buffers()[0].second.to_vector(), other.named_buffers()[0].second.to_vector());
 }
 
-TEST(VirtualShards, RefusesFewerShardsThanRanks) {
+TEST(VirtualShards, RefusesFewerShardsThanRanksAndNumbersThatNobodyMeans) {
   Sequential net(Linear(2, 2));
-  EXPECT_THROW(VirtualShards(net, *single_process_group(), 0), ValueError);
+  for (const std::int64_t shards : {std::int64_t{0}, std::int64_t{65537}, std::numeric_limits<std::int64_t>::max()})
+    EXPECT_THROW(VirtualShards(net, *single_process_group(), shards), ValueError);
+  EXPECT_EQ(VirtualShards(net, *single_process_group(), 65536).shards(), 65536);
   try {
     run_threads(3, [](ProcessGroup& group) {
       Sequential own(Linear(2, 2));
