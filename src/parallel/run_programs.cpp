@@ -167,9 +167,12 @@ std::unique_ptr<ProcessGroup> init_process_group() {
                     "it for a run of one process",
                     group_variable, text),
         ErrorKind::distributed);
+  // The descriptor stays open: it may be none of ours, or a group's that has its own copy.
+  const auto world = SharedWorld::open(std::make_shared<parallel::MemoryFile>(descriptor));
+  auto group = join(world, rank, Timeout(timeout));
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   context().rank = rank;
-  return join(SharedWorld::open(std::make_shared<parallel::MemoryFile>(descriptor)), rank, Timeout(timeout));
+  return group;
 }
 
 }  // namespace everyo::inline v1

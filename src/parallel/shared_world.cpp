@@ -1,5 +1,6 @@
 #include "parallel/shared_world.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -47,9 +48,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 MemoryFile::MemoryFile() : descriptor_(memfd_create("everyo", MFD_CLOEXEC)) {
   if (descriptor_ < 0) refuse("shared memory (memfd_create)");
 }
-MemoryFile::MemoryFile(int descriptor) : descriptor_(descriptor) {
-  struct stat status {};
-  if (fstat(descriptor_, &status) != 0) refuse(fmt::format("the descriptor {} of the shared memory", descriptor));
+MemoryFile::MemoryFile(int descriptor) : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
+  if (descriptor_ < 0) refuse(fmt::format("the descriptor {} of the shared memory", descriptor));
 }
 MemoryFile::~MemoryFile() { close(descriptor_); }
 
@@ -104,10 +104,9 @@ std::shared_ptr<SharedWorld> SharedWorld::open(std::shared_ptr<MemoryFile> file,
     MemoryFile::unmap(head, sizeof(Header));
   }
   if (ranks < 1 || ranks > most_ranks || !holds(world_size_of(static_cast<int>(ranks))))
-    throw Error(fmt::format("[ProcessGroup] descriptor {} is no shared memory of a group; start the program with "
-                            "'everyo launch'",
-                            file->descriptor()),
-                ErrorKind::distributed);
+    throw Error(
+        "[ProcessGroup] what EVERYO_GROUP names is no shared memory of a group; start the program with 'everyo launch'",
+        ErrorKind::distributed);
   return std::shared_ptr<SharedWorld>(
       new SharedWorld(std::move(file), offset, static_cast<int>(ranks), false, threads));
 }

@@ -23,7 +23,7 @@ class MemoryFile {
  public:
   /// Throws Error when the system gives none.
   MemoryFile();
-  /// Takes over a descriptor that another process made. Throws Error unless it is one.
+  /// A copy of a descriptor that is the caller's. Throws Error unless it is one.
   explicit MemoryFile(int descriptor);
   ~MemoryFile();
   MemoryFile(const MemoryFile&) = delete;

@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -20,7 +22,8 @@ TEST(LaunchedProgram, DISABLED_Sums) {
   float data[] = {static_cast<float>(group->rank() + 1)};
   group->all_reduce(std::span(data));
   ASSERT_EQ(data[0], 6);
-  EXPECT_THROW(init_process_group(), StateError);  // the place is taken
+  EXPECT_THROW(init_process_group(), StateError);    // the place is taken
+  EXPECT_EQ(group->shared_memory(10)->bytes(), 10);  // and what has it is not harmed
 }
 TEST(LaunchedProgram, DISABLED_LosesARank) {
   const auto group = init_process_group();
@@ -89,6 +92,24 @@ TEST(Launch, RefusesAGroupThatNothingOfOursHasSet) {
   }
   unsetenv("EVERYO_GROUP");
   EXPECT_EQ(init_process_group()->world_size(), 1);
+}
+
+TEST(Launch, LeavesDescriptorsThatAreNoGroupAsTheyAre) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const int file = memfd_create("other", 0);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, 1 << 20), 0);
+  const auto rank = context().rank;
+  for (const int descriptor : {0, 1, 2, pipe_ends[0], file}) {
+    const int before = fcntl(descriptor, F_GETFD);
+    setenv("EVERYO_GROUP", (std::to_string(descriptor) + ":1:1").c_str(), 1);
+    EXPECT_THROW(init_process_group(), Error) << descriptor;
+    EXPECT_EQ(fcntl(descriptor, F_GETFD), before) << descriptor;
+  }
+  EXPECT_EQ(context().rank, rank);
+  unsetenv("EVERYO_GROUP");
+  for (const int descriptor : {pipe_ends[0], pipe_ends[1], file}) close(descriptor);
 }
 
 }  // namespace
