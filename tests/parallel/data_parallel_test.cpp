@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <optional>
 
 #include "everyo/ops.h"
 #include "everyo/optim.h"
@@ -167,6 +168,82 @@ TEST_P(DataParallelism, D01_UnusedParametersNeedNoFlag) {
       require(p[0].grad().defined() && p[2].grad().defined() && !p[4].grad().defined(), "who has a gradient");
       require_equal_on_all(group, {p[0].grad().to_vector(), p[2].grad().to_vector()});
     }
+  });
+}
+
+// What its gradient was in the step before counts no more.
+TEST_P(DataParallelism, D01_AParameterMayBeUnusedLaterOnOneRank) {
+  on_all([](ProcessGroup& group) {
+    const int n = group.world_size(), last = n - 1;
+    for (const bool while_backward_runs : {true, false}) {
+      Sequential net(Linear(1, 1, {.seed = 0}), Linear(1, 1, {.seed = 1}));
+      std::optional<DataParallel> parallel;
+      if (while_backward_runs) parallel.emplace(net, group);
+      const auto p = net.parameters();
+      for (int step = 0; step < 2; ++step) {
+        net.zero_grad();
+        Tensor loss = sum(p[0] * 2.0);
+        if (step == 0 || group.rank() != last) loss = loss + sum(p[2] * 8.0);
+        loss.backward();
+        if (!parallel) average_gradients(p, group);
+        const double have = step == 0 ? n : n - 1;
+        require(p[0].grad().item() == 2, "used by all");
+        require(n == 1 && step == 1 ? !p[2].grad().defined() : std::abs(p[2].grad().item() - 8 * have / n) < 1e-6,
+                "the mean counts zero for the last rank");
+      }
+    }
+  });
+}
+
+TEST_P(DataParallelism, WithoutAnyWeightNothingChanges) {
+  on_all([](ProcessGroup& group) {
+    Linear net(1, 1, {.seed = 0});
+    if (group.rank() == 0) sum(net.weight * 2.0).backward();
+    require(average_gradients(net.parameters(), group, {.weight = 0}) == 0, "total");
+    require(!net.bias->grad().defined(), "no gradient");
+    require(net.weight.grad().defined() == (group.rank() == 0), "a gradient where it was");
+    if (group.rank() == 0) require(net.weight.grad().item() == 2, "as it was");
+  });
+}
+
+TEST_P(DataParallelism, BuffersOfWholeNumbersBecomeTheLargest) {
+  on_all([](ProcessGroup& group) {
+    Linear net(1, 1, {.seed = 0});
+    const Tensor seen = Tensor::empty({int64, {2}});
+    DataParallel parallel(
+        net.named_parameters(),
+        [&] {
+          return StateDict{{"seen", seen}};
+        },
+        group);
+    seen.write<std::int64_t>()[0] = 10 + group.rank();
+    seen.write<std::int64_t>()[1] = -group.rank();
+    sum(net(Tensor::ones({1, 1}))).backward();
+    require(seen.to_vector() == std::vector<double>{10.0 + group.world_size() - 1, 0}, "after a step");
+    seen.write<std::int64_t>()[0] = -5 - group.rank();
+    parallel.sync_buffers();
+    require(seen.to_vector() == std::vector<double>{-5, 0}, "when asked");
+  });
+}
+
+TEST_P(DataParallelism, BuffersHaveTheWeightsOfTheGradients) {
+  on_all([](ProcessGroup& group) {
+    const int n = group.world_size();
+    Linear net(1, 1, {.seed = 0});
+    const Tensor mean = Tensor::full({1}, 0);
+    DataParallel parallel(
+        net.named_parameters(),
+        [&] {
+          return StateDict{{"mean", mean}};
+        },
+        group);
+    mean.write<float>()[0] = static_cast<float>(group.rank());
+    parallel.set_weight(group.rank() == 0 ? 3 : 1);
+    sum(net(Tensor::ones({1, 1}))).backward();
+    require(std::abs(mean.item() - n * (n - 1) / 2. / (n + 2)) < 1e-6, "weighted in a step");
+    mean.write<float>()[0] = static_cast<float>(group.rank());
+    parallel.sync_buffers();
+    require(std::abs(mean.item() - (n - 1) / 2.) < 1e-6, "not when asked");
   });
 }
 

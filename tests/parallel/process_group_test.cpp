@@ -173,6 +173,7 @@ TEST_P(Exchange, SplitsInPartsThatWorkAlone) {
     for (int r = rank % 2; r < n; r += 2) ++members, sum += r;
     require(part->world_size() == members, "members");
     require(part->rank() == members - 1 - rank / 2, "order by key");
+    require(group.split(0, 7)->rank() == rank, "order by rank at equal keys");
     std::int64_t data[] = {rank};
     part->all_reduce(std::span(data));
     require(data[0] == sum, "sum in a part");

@@ -139,6 +139,29 @@ TEST(VirtualShards, AShardWithoutSamplesAddsNothing) {
   EXPECT_EQ(net.named_buffers()[0].second.to_vector(), other.named_buffers()[0].second.to_vector());
 }
 
+// Shards of the last rank alone have a gradient, multiplied by a loss scale; then none has one of `second`.
+TEST(VirtualShards, OverwritesOldGradientsAndKeepsTheLossScale) {
+  testing_parallel::on_both_transports(3, [](ProcessGroup& group) {
+    using testing_parallel::require;
+    Sequential net(Linear(1, 1, {.seed = 1}), Linear(1, 1, {.seed = 2}));
+    const Tensor first = net.parameters()[0], second = net.parameters()[2];
+    AgreementOver ranks(group);
+    GradScaler scaler({.init_scale = 1024, .ranks = &ranks});
+    VirtualShards shards(net, group, 7);
+    for (int step = 0; step < 2; ++step) {
+      shards.run([&](std::int64_t shard) {
+        if (shard != 5) return;
+        Tensor loss = sum(first * 3.0);
+        if (step == 0) loss = loss + sum(second * 2.0);
+        scaler.backward(loss);
+      });
+      require(first.grad().item() == 3 * 1024 && first.body()->leaf->grad.scale == 1024,
+              "of this step, with its scale");
+      require(step == 1 ? !second.grad().defined() : second.grad().item() == 2 * 1024, "of this step alone");
+    }
+  });
+}
+
 TEST(VirtualShards, RefusesFewerShardsThanRanksAndNumbersThatNobodyMeans) {
   Sequential net(Linear(2, 2));
   for (const std::int64_t shards : {std::int64_t{0}, std::int64_t{65537}, std::numeric_limits<std::int64_t>::max()})
