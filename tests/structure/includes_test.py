@@ -33,6 +33,7 @@ HEADER_ROOMS = {
 }
 
 # Libraries and instruction sets that only kernels/ may see, and what bench/ calls directly beside them.
+ONNX_ONLY = re.compile(r"^(google/protobuf|onnx_file\.pb|onnxruntime)")
 KERNELS_ONLY = re.compile(r"^(dnnl|oneapi/|hwy/|omp\.h|immintrin|x86intrin|arm_neon)")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -66,6 +67,10 @@ def violations(path, text):
             if room != "kernels" and not (room == "bench" and name.startswith("dnnl")):
                 found.append(f"{path}:{number}: includes {name}; only kernels/ may see it")
             continue
+        if ONNX_ONLY.match(name):
+            if room != "onnx" or path.startswith("include/"):
+                found.append(f"{path}:{number}: includes {name}; only src/onnx/ may see it")
+            continue
         if quote == "<":
             continue
         if name == "everyo/everyo.h":
@@ -97,6 +102,7 @@ class Includes(unittest.TestCase):
             ("src/nn/seeded.cpp", '#include "optim/step.h"', "nn/ includes optim/step.h of optim/"),
             ("src/ops/seeded.cpp", '#include "dnnl.hpp"', "only kernels/ may see it"),
             ("src/ops/seeded.cpp", "#include <hwy/highway.h>", "only kernels/ may see it"),
+            ("src/io/seeded.cpp", '#include "onnx_file.pb.h"', "only src/onnx/ may see it"),
             ("include/everyo/tensor.h", '#include "tensor/pool.h"', "private tensor/pool.h"),
             ("include/everyo/unheard_of.h", "", "'unheard_of' is no room"),
             ("src/base/seeded.cpp", '#include "everyo/everyo.h"', "header of everything"),

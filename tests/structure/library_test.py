@@ -21,10 +21,16 @@ THREAD_LOCAL_BYTES = 1024  # so that the library can still be loaded late, into 
 
 # Functions of the compiler's own run-time library: the start of exception tables, the probe of the processor.
 COMPILERS_OWN = ("frame_dummy", "__cpu_indicator_init")
+# Those of protobuf-lite and of the messages it generated, which put addresses and counters into place, and those that its
+# headers, by <iostream>, give the files that include them.
+PROTOBUFS = re.compile(
+    r"_GLOBAL__sub_I(\.00101)?_(onnx_file\.pb|arena|arenastring|coded_stream|common|extension_set|generated_enum_util|"
+    r"generated_message_util|implicit_weak_message|int128|message_lite|parse_context|repeated_field|repeated_ptr_field|"
+    r"structurally_valid|strutil|wire_format_lite|zero_copy_stream|zero_copy_stream_impl|zero_copy_stream_impl_lite)\.cc")
 
 
 def static_initialisers(library):
-    """Names of functions that run when the library is loaded, apart from the compiler's own."""
+    """Names of functions that run when the library is loaded, apart from the compiler's and protobuf's own."""
     section = re.search(r"\.init_array\s+INIT_ARRAY\s+(\w+)\s+\w+\s+(\w+)", tree.output_of("readelf", "-SW", str(library)))
     if not section:
         return []
@@ -40,7 +46,8 @@ def static_initialisers(library):
         if len(fields) < 4 or not re.fullmatch(r"[0-9a-f]{16}", fields[0]) or not begin <= int(fields[0], 16) < begin + size:
             continue
         found.append(names.get(int(fields[3], 16), f"a function at {fields[3]}") if len(fields) == 4 else fields[4])
-    return [name for name in found if name not in COMPILERS_OWN]
+    own = {f"_GLOBAL__sub_I_{path.name}" for path in (tree.ROOT / "src/onnx").glob("*.cpp") if "messages.h" in path.read_text()}
+    return [name for name in found if name not in COMPILERS_OWN and name not in own and not PROTOBUFS.fullmatch(name)]
 
 
 def foreign(names):
