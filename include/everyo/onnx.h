@@ -70,12 +70,12 @@ struct OnnxReport {
   std::vector<OnnxAgreement> agreements{};  ///< one an output, when it was checked
 };
 
-/// Writes the function `model` computes on one input as an ONNX file. `input_shape` is that of a batch, (N, …); N itself
-/// does not matter: the graph takes any, proved by running the model on batches of three sizes. Initializers have the
-/// names of state_dict(), nodes the paths of modules. The model, its modes, buffers and gradients stay as they are, and
-/// nothing is at `path` unless all went well. Throws StateError (serialization) naming the module and the op for what
-/// has no place in a file: a module in training mode, an op without an ONNX form, a value that was computed outside of
-/// recorded ops; ValueError for options outside their range; FileError for the file.
+/// Writes the function `model` computes on one input as an ONNX file. `input_shape` is that of a batch, (N, …); N
+/// itself does not matter: the graph takes any, proved by running the model on batches of three sizes. Initializers
+/// have the names of state_dict(), nodes the paths of modules. The model, its modes, buffers and gradients stay as they
+/// are, and nothing is at `path` unless all went well. Throws StateError (serialization) naming the module and the op
+/// for what has no place in a file: a module in training mode, an op without an ONNX form, a value that was computed
+/// outside of recorded ops; ValueError for options outside their range; FileError for the file.
 EVERYO_API OnnxReport export_onnx(ModuleBase& model, const std::filesystem::path& path, const Shape& input_shape,
                                   const OnnxOptions& options = {});
 

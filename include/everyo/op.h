@@ -304,7 +304,8 @@ struct EVERYO_API Tracer {
     const Op* op;
     std::shared_ptr<void> attrs;
     std::vector<Tensor> in, out;
-    std::string module;  ///< path of the module whose forward called it
+    std::string module;                     ///< path of the module whose forward called it
+    std::vector<std::uint32_t> versions{};  ///< of the outputs, when they were made
   };
   std::vector<Step> steps;
 };

@@ -7,8 +7,9 @@ Values Graph::node_of(std::string type, Values inputs, const std::vector<Spec>& 
   Node node{std::move(type), {}, {}, std::move(attributes), scope};
   for (Value& input : inputs) node.inputs.push_back(std::move(input.name));
   Values values;
+  const std::string prefix = (scope.empty() ? "" : scope + "/") + node.type + "_";
   for (const Spec& spec : outputs) {
-    values.push_back({"t" + std::to_string(next_++), spec});
+    values.push_back({prefix + std::to_string(next_++), spec});
     node.outputs.push_back(values.back().name);
   }
   nodes.push_back(std::move(node));
@@ -16,7 +17,7 @@ Values Graph::node_of(std::string type, Values inputs, const std::vector<Spec>& 
 }
 
 Value Graph::constant(const Tensor& value) {
-  constants.push_back({"c" + std::to_string(next_++), value.detach()});
+  constants.push_back({(scope.empty() ? "" : scope + "/") + "constant_" + std::to_string(next_++), value.detach()});
   return {constants.back().name, value.spec()};
 }
 

@@ -47,6 +47,8 @@ class OutputFile {
   void write(std::uint64_t offset, std::span<const std::byte> bytes);
   /// Syncs and renames: from here on, also after a crash, the path names this file.
   void put_in_place();
+  /// Where it lies until then.
+  [[nodiscard]] const std::filesystem::path& temporary() const noexcept { return temporary_; }
 
  private:
   std::filesystem::path target_, temporary_;

@@ -95,15 +95,13 @@ onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const GroupNormAttrs&
     return g.node("ReduceMean", {v}, moment,
                   {{"axes", std::vector<std::int64_t>{1, 3}}, {"keepdims", std::int64_t{1}}});
   };
-  // A 0 takes the batch's size over, whatever that is when the graph runs.
   const onnx::Value groups =
-      g.node("Reshape", {lower_cast(g, in[0], wide), g.integers({0, s.rows, s.groups, size})}, grouped);
+      g.node("Reshape", {lower_cast(g, in[0], wide), g.integers({s.samples, s.rows, s.groups, size})}, grouped);
   const onnx::Value centered = g.node("Sub", {groups, mean_of(groups)}, grouped);
   const onnx::Value variance = mean_of(g.node("Mul", {centered, centered}, grouped));
   const onnx::Value eps = g.constant(Tensor::scalar(a.eps, wide));
   const onnx::Value deviation = g.node("Sqrt", {g.node("Add", {variance, eps}, moment)}, moment);
-  std::vector<std::int64_t> sizes(x.shape.sizes().begin(), x.shape.sizes().end());
-  sizes[0] = 0;
+  const std::vector<std::int64_t> sizes(x.shape.sizes().begin(), x.shape.sizes().end());
   const Spec y{wide, x.shape};
   onnx::Value out = g.node("Reshape", {g.node("Div", {centered, deviation}, grouped), g.integers(sizes)}, y);
   if (in.size() > 1) out = g.node("Mul", {out, lower_cast(g, in[1], wide)}, y);

@@ -26,12 +26,8 @@ struct ReshapeAttrs {
 };
 Attributes describe(const ReshapeAttrs& a) { return {{"shape", list_of(a.shape)}}; }
 
-// The leading size of an ONNX graph is the batch and stays free: 0 keeps the input's, -1 is what the rest leaves.
 onnx::Values lower_reshape(onnx::Graph& g, const onnx::Values& in, const ReshapeAttrs& a) {
-  std::vector<std::int64_t> wanted = list_of(a.shape);
-  const Shape& from = in[0].spec.shape;
-  if (!wanted.empty() && a.shape.elements() != 0) wanted[0] = from.rank() > 0 && from[0] == a.shape[0] ? 0 : -1;
-  return {g.node("Reshape", {in[0], g.integers(wanted)}, {in[0].spec.dtype, a.shape})};
+  return {g.node("Reshape", {in[0], g.integers(list_of(a.shape))}, {in[0].spec.dtype, a.shape})};
 }
 
 constexpr Record<ReshapeAttrs> reshape_record{

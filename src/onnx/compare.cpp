@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "everyo/ops.h"
+#include "onnx/export.h"
+
+namespace everyo::onnx_export {
+namespace {
+
+// float32 sums in another order, relative to values of about 1; halves are rounded at other edges, too: 2^-11 a few
+// times.
+constexpr double float32_tolerance = 1e-5, half_tolerance = 2e-3;
+
+struct Difference {
+  double absolute = 0, relative = 0;
+};
+
+Difference difference(const Tensor& ours, const Tensor& theirs) {
+  if (ours.shape() != theirs.shape())
+    return {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+  const std::vector<double> a = ours.to_vector(), b = theirs.to_vector();
+  Difference most;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double by = std::abs(a[i] - b[i]);
+    const double absolute = std::isnan(by) ? std::numeric_limits<double>::infinity() : by;
+    most.absolute = std::max(most.absolute, absolute);
+    most.relative = std::max(most.relative, absolute / std::max(1.0, std::isfinite(a[i]) ? std::abs(a[i]) : 1.0));
+  }
+  return most;
+}
+
+// A bfloat16 input is float32 in the file.
+NamedTensors named(std::span<const OnnxInput> inputs, const std::vector<Tensor>& values) {
+  NamedTensors list;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    list.emplace_back(inputs[i].name, values[i].dtype() == bfloat16 ? cast(values[i], float32) : values[i]);
+  return list;
+}
+
+bool has_halves(const Trace& trace) {
+  return std::ranges::any_of(trace.steps, [](const Tracer::Step& step) {
+    return std::ranges::any_of(step.out, [](const Tensor& t) { return is_half(t.dtype()); });
+  });
+}
+
+// The first op whose value differs, from a file that gives all values away.
+std::string where_they_part(const OnnxFunction& function, std::span<const OnnxInput> inputs,
+                            const ExportedGraph& exported, const std::filesystem::path& file,
+                            const std::vector<Tensor>& values, double allowed, const OnnxOptions& options) {
+  LoweredGraph open = exported.whole;
+  Signature signature = exported.signature;
+  open.outputs.clear();
+  signature.outputs.clear();
+  std::erase_if(open.graph.nodes, [&](const onnx::Node& node) {
+    return std::ranges::any_of(exported.whole.outputs,
+                               [&](const onnx::Value& output) { return node.outputs[0] == output.name; });
+  });
+  for (const MadeValue& made : exported.whole.made) {
+    if (std::ranges::find(open.outputs, made.value.name, &onnx::Value::name) != open.outputs.end()) continue;
+    open.outputs.push_back(made.value);
+    signature.outputs.emplace_back(static_cast<std::size_t>(made.value.spec.shape.rank()), Extent{-1, {}, false});
+  }
+  const ModelFile all(file, open, signature, options);
+  const NamedTensors theirs = OnnxModel(all.temporary(), options.runtime).run(named(inputs, values));
+  const Trace ours = trace(function, values, options);
+  for (const MadeValue& made : exported.whole.made) {
+    const Tracer::Step& step = ours.steps.at(made.step);
+    const auto found = std::ranges::find(theirs, made.value.name, &NamedTensors::value_type::first);
+    if (found == theirs.end()) continue;
+    if (const Difference by = difference(step.out[made.output], found->second); by.relative > allowed)
+      return fmt::format("they part first in module '{}', op {}: by {:.3g}", step.module, step.op->name, by.relative);
+  }
+  return "no single op differs by that much";
+}
+
+}  // namespace
+
+std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options) {
+  std::vector<std::vector<std::int64_t>> list;
+  const bool batch_is_open = std::ranges::find(symbols.list, options.batch_name, &Symbol::name) != symbols.list.end();
+  const std::vector<std::int64_t> once{0};
+  for (const std::int64_t batch : batch_is_open ? options.check_batches : once) {
+    std::vector<std::int64_t>& sizes = list.emplace_back();
+    for (const Symbol& symbol : symbols.list)
+      sizes.push_back(symbol.name == options.batch_name ? batch
+                                                        : symbol.base + static_cast<std::int64_t>(list.size()) - 1);
+  }
+  return list;
+}
+
+std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const OnnxInput> inputs,
+                                   const ExportedGraph& exported, const std::filesystem::path& file,
+                                   const OnnxOptions& options) {
+  const OnnxModel model(file, options.runtime);
+  double allowed = options.tolerance;
+  if (allowed == 0) allowed = has_halves(exported.trace) ? half_tolerance : float32_tolerance;
+  std::vector<OnnxAgreement> agreements;
+  for (const OnnxValue& output : model.outputs()) agreements.push_back({output.name});
+  const Symbols& symbols = exported.signature.symbols;
+  std::uint64_t seed = 100;  // other values than those of the export's runs
+  for (const std::vector<std::int64_t>& sizes : check_sizes(symbols, options)) {
+    const std::vector<Shape> shapes = symbols.shapes(inputs, sizes);
+    const std::vector<Tensor> values = draw(inputs, shapes, seed++);
+    const std::vector<Tensor> ours = call(function, values, options);
+    const NamedTensors theirs = model.run(named(inputs, values));
+    for (std::size_t i = 0; i < agreements.size(); ++i) {
+      const Difference by = difference(ours.at(i), theirs.at(i).second);
+      agreements[i].absolute = std::max(agreements[i].absolute, by.absolute);
+      agreements[i].relative = std::max(agreements[i].relative, by.relative);
+      if (by.relative <= allowed) continue;
+      throw StateError(
+          fmt::format(
+              "[export_onnx] in ONNX Runtime output '{}' is {}, {} here, and differs by {:.3g} on inputs {} ({:.3g} is "
+              "allowed); {}",
+              agreements[i].output, to_string(theirs[i].second.shape()), to_string(ours[i].shape()), by.relative,
+              to_string(shapes[0]), allowed,
+              where_they_part(function, inputs, exported, file, values, allowed, options)),
+          ErrorKind::serialization);
+    }
+  }
+  return agreements;
+}
+
+}  // namespace everyo::onnx_export

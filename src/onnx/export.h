@@ -1,0 +1,34 @@
+#pragma once
+#include <span>
+#include <vector>
+
+#include "onnx/write.h"
+
+// The steps of an export, one by one: for the checks of verify, which change a graph between them.
+namespace everyo::onnx_export {
+
+struct ExportedGraph {
+  Trace trace;  ///< the run that `whole` was made from
+  LoweredGraph whole;
+  Signature signature;
+  StateNames names;
+};
+
+/// Throws as export_onnx_traced does, before anything is written.
+ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInput> inputs, const OnnxOptions& options,
+                           ModuleBase* model);
+
+/// The batches of a comparison: sizes of the symbols, [batches][symbols].
+std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options);
+
+/// Runs file and function on random inputs of these sizes; one an output. Throws StateError (serialization) when one
+/// differs by more than is allowed, naming the first module where they part.
+std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const OnnxInput> inputs,
+                                   const ExportedGraph& exported, const std::filesystem::path& file,
+                                   const OnnxOptions& options);
+
+/// Writes the graph, loads it in the runtime if that is there, compares if asked to, and puts the file in place.
+OnnxReport write_model(const ExportedGraph& exported, const OnnxFunction& function, const std::filesystem::path& path,
+                       std::span<const OnnxInput> inputs, const OnnxOptions& options);
+
+}  // namespace everyo::onnx_export
