@@ -1,6 +1,7 @@
 #include <numbers>
 
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // relu, sigmoid, tanh, gelu, silu: x [..] -> y [..]. Kernels and conventions: kernels/unary.h.
 namespace everyo::inline v1 {
@@ -10,7 +11,11 @@ using kernels::Unary;
 
 constexpr Record<> relu_record = unary_record<Unary::relu, NoAttrs>(
     "relu", CastPolicy::follow, [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values {
-      return {g.node("Relu", {v[0]}, v[0].spec)};
+      const Spec spec = v[0].spec;
+      if (spec.dtype == uint8) return {g.node("Identity", {v[0]}, spec)};
+      // Relu of integers came with opset 14, and the runtime's lacks int64.
+      if (!is_floating(spec.dtype)) return {g.node("Max", {v[0], g.constant(Tensor::scalar(0, spec.dtype))}, spec)};
+      return {g.node("Relu", {v[0]}, spec)};
     });
 constexpr Record<> sigmoid_record = unary_record<Unary::sigmoid, NoAttrs>(
     "sigmoid", CastPolicy::follow, [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values {

@@ -118,7 +118,8 @@ constexpr Record<BatchNormAttrs> record_of(const char* name) {
           // Moments take a difference, a square and two sums; y a difference, a product and a sum.
           .cost = [](const Inputs& in, const Specs& out,
                      const BatchNormAttrs&) { return norm_cost(in, out, relu ? 8 : 7); },
-          .onnx = no("statistics of the batch belong to training; call eval() on the model before the export"),
+          .onnx = no("it normalises by the batch's own statistics; a file needs running ones: track_running_stats, and "
+                     "eval() on the model"),
           .composed = relu ? compose_with_relu : compose,
           .specs = true};
 }

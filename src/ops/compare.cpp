@@ -1,5 +1,6 @@
 #include "kernels/binary.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // equal, not_equal, less, less_equal as records; greater and greater_equal are these with the operands exchanged.
 // a [A], b [B] -> bool [A broadcast with B].
@@ -19,8 +20,11 @@ constexpr const char* name_of_op(Comparison op) {
 }
 
 template <Comparison op>
-onnx::Values lower(onnx::Graph& g, const onnx::Values& v, const NoAttrs&) {
-  const Spec spec{boolean, broadcast_shape(name_of_op(op), v[0].spec.shape, v[1].spec.shape)};
+onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const NoAttrs&) {
+  const Spec spec{boolean, broadcast_shape(name_of_op(op), in[0].spec.shape, in[1].spec.shape)};
+  onnx::Values v = in;  // the runtime orders neither bools nor bytes
+  for (onnx::Value& value : v)
+    if (value.spec.dtype == boolean || value.spec.dtype == uint8) value = lower_cast(g, value, int32);
   switch (op) {
     case Comparison::less: return {g.node("Less", {v[0], v[1]}, spec)};
     case Comparison::less_equal: return {g.node("LessOrEqual", {v[0], v[1]}, spec)};

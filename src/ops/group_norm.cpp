@@ -92,8 +92,7 @@ onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const GroupNormAttrs&
   const std::int64_t size = s.channels / s.groups;
   const Spec grouped{wide, {s.samples, s.rows, s.groups, size}}, moment{wide, {s.samples, 1, s.groups, 1}};
   const auto mean_of = [&](const onnx::Value& v) {
-    return g.node("ReduceMean", {v}, moment,
-                  {{"axes", std::vector<std::int64_t>{1, 3}}, {"keepdims", std::int64_t{1}}});
+    return lower_reduction(g, "ReduceMean", v, {1, 3}, true, moment.shape);
   };
   const onnx::Value groups =
       g.node("Reshape", {lower_cast(g, in[0], wide), g.integers({s.samples, s.rows, s.groups, size})}, grouped);

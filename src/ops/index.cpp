@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <vector>
 
 #include "kernels/copy.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // Ops that pick and join elements: take, concatenate, stack, one_hot.
 namespace everyo::inline v1 {
@@ -175,10 +177,15 @@ constexpr Record<OneHotAttrs> one_hot_record{
     .backward = no("indices are integers"),
     .cost = [](const Inputs& in, const Specs& out, const OneHotAttrs&) { return elementwise_cost(in, out, 0); },
     .onnx = [](onnx::Graph& g, const onnx::Values& in, const OneHotAttrs& a) -> onnx::Values {
-      const onnx::Value values =
-          g.constant(concatenate(std::array{Tensor::zeros({1}, a.dtype), Tensor::ones({1}, a.dtype)}));
-      return {
-          g.node("OneHot", {in[0], g.integers({a.classes}), values}, {a.dtype, one_hot_shape(in[0].spec.shape, a)})};
+      // The runtime's OneHot lacks most dtypes: index == class, for each class.
+      const Shape hot = one_hot_shape(in[0].spec.shape, a);
+      Shape column = in[0].spec.shape;
+      column.push_back(1);
+      const onnx::Value indices = lower_cast(g, in[0], int64);
+      std::vector<std::int64_t> classes(static_cast<std::size_t>(a.classes));
+      std::iota(classes.begin(), classes.end(), 0);
+      const onnx::Value index = g.node("Unsqueeze", {indices, g.integers({column.rank() - 1})}, {int64, column});
+      return {lower_cast(g, g.node("Equal", {index, g.integers(classes)}, {boolean, hot}), a.dtype)};
     },
     .composed = no("primitive")};
 

@@ -76,6 +76,26 @@ Tensor compose_with_relu(const Inputs& in, const LayerNormAttrs& a) {
   return relu(layer_norm(in[0], row_shape(in[0].shape(), a), tensor_of(in, 1), tensor_of(in, 2), {.eps = a.eps}));
 }
 
+// x, weight and perhaps bias; opset 17 is the first with LayerNormalization.
+onnx::Value lower_by_parts(onnx::Graph& g, const onnx::Values& list, const LayerNormAttrs& a) {
+  const Spec y = list[0].spec;
+  Spec moment = y;
+  std::vector<std::int64_t> axes;
+  for (std::int64_t d = y.shape.rank() - a.axes; d < y.shape.rank(); ++d) {
+    axes.push_back(d);
+    moment.shape.set(d, 1);
+  }
+  const auto mean_of = [&](const onnx::Value& v) {
+    return lower_reduction(g, "ReduceMean", v, axes, true, moment.shape);
+  };
+  const onnx::Value centered = g.node("Sub", {list[0], mean_of(list[0])}, y);
+  const onnx::Value variance = mean_of(g.node("Mul", {centered, centered}, y));
+  const onnx::Value eps = g.constant(Tensor::scalar(a.eps, y.dtype));
+  const onnx::Value deviation = g.node("Sqrt", {g.node("Add", {variance, eps}, moment)}, moment);
+  const onnx::Value scaled = g.node("Mul", {g.node("Div", {centered, deviation}, y), list[1]}, y);
+  return list.size() > 2 ? g.node("Add", {scaled, list[2]}, y) : scaled;
+}
+
 template <bool relu>
 onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const LayerNormAttrs& a) {
   const Spec x = in[0].spec, y{wide_of(x.dtype), x.shape};
@@ -84,7 +104,8 @@ onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const LayerNormAttrs&
                                : g.constant(Tensor::ones(row_shape(x.shape, a), y.dtype)));
   if (in.size() > 2) list.push_back(lower_cast(g, in[2], y.dtype));
   const onnx::Value normalised =
-      g.node("LayerNormalization", list, y, {{"axis", -a.axes}, {"epsilon", static_cast<float>(a.eps)}});
+      g.opset < 17 ? lower_by_parts(g, list, a)
+                   : g.node("LayerNormalization", list, y, {{"axis", -a.axes}, {"epsilon", static_cast<float>(a.eps)}});
   const onnx::Value out = lower_cast(g, normalised, x.dtype);
   return {relu ? g.node("Relu", {out}, x) : out};
 }

@@ -67,9 +67,4 @@ Tensor affine(const Inputs& in, std::size_t first, Tensor normalised) {
   return cast(normalised, in[0].dtype());
 }
 
-onnx::Value lower_cast(onnx::Graph& g, const onnx::Value& v, DType dtype) {
-  if (v.spec.dtype == dtype) return v;
-  return g.node("Cast", {v}, {dtype, v.spec.shape}, {{"to", onnx::data_type_of(dtype)}});
-}
-
 }  // namespace everyo::inline v1

@@ -3,6 +3,7 @@
 
 #include "everyo/ops.h"
 #include "kernels/channel_norm.h"
+#include "ops/lowering.h"
 
 // What the records of the norms share. Their inputs end in weight and bias: none, weight, or both.
 namespace everyo::inline v1 {
@@ -58,8 +59,6 @@ Cost norm_cost(const Inputs& in, const Specs& out, double operations);
 
 /// normalised weight + bias, with the parameters from input `first` on, in x's dtype: the end of a composition.
 Tensor affine(const Inputs& in, std::size_t first, Tensor normalised);
-/// v in another dtype.
-onnx::Value lower_cast(onnx::Graph& g, const onnx::Value& v, DType dtype);
 
 /// The dtype that a norm of x is computed in, and that of its moments.
 constexpr DType wide_of(DType dtype) noexcept { return dtype == float64 ? float64 : float32; }

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 
 #include "kernels/reduce.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 #include "ops/pool_shape.h"
 
 // max_pool2d, avg_pool2d, adaptive_avg_pool2d: x [N, H, W, C] -> y [N, OH, OW, C]; g is y's gradient.
@@ -22,6 +25,19 @@ onnx::Values between_transposes(onnx::Graph& g, const onnx::Value& x, const Shap
   const onnx::Value in = g.node("Transpose", {x}, {dtype, channels_first(x.spec.shape)}, {{"perm", List{0, 3, 1, 2}}});
   const onnx::Value out = lower(in, Spec{dtype, channels_first(y)});
   return {g.node("Transpose", {out}, {dtype, y}, {{"perm", List{0, 2, 3, 1}}})};
+}
+
+// x [N, C, H, W] with the padding of both axes written out, holding `value`.
+onnx::Value padded(onnx::Graph& g, const onnx::Value& x, kernels::PoolAxis& h, kernels::PoolAxis& w, double value) {
+  const onnx::Value pads = g.integers({0, 0, h.before, w.before, 0, 0, h.after, w.after});
+  for (kernels::PoolAxis* axis : {&h, &w}) {
+    axis->input += axis->before + axis->after;
+    axis->before = axis->after = 0;
+  }
+  onnx::Values in{x, pads};
+  if (value != 0) in.push_back(g.constant(Tensor::scalar(value, x.spec.dtype)));
+  const Shape& from = x.spec.shape;
+  return g.node("Pad", in, {x.spec.dtype, {from[0], from[1], h.input, w.input}});
 }
 
 // ONNX's own ceil mode counts windows that start behind the image, so the padding behind is written out instead: as
@@ -79,8 +95,16 @@ Cost cost_of_max(const Inputs& in, const Specs& out, const MaxAttrs& a) {
 
 onnx::Values lower_max(onnx::Graph& g, const onnx::Values& in, const MaxAttrs& a) {
   const kernels::PoolShape s = shape_of(in[0].spec.shape, a);
-  return between_transposes(g, in[0], pooled(s), [&](const onnx::Value& x, const Spec& y) {
-    std::vector<onnx::Attribute> attributes = window_attributes(s);
+  return between_transposes(g, in[0], pooled(s), [&](onnx::Value x, const Spec& y) {
+    kernels::PoolShape rest = s;
+    // The runtime takes no padding as wide as the window is in cells, whatever the dilation.
+    const auto too_wide = [](const kernels::PoolAxis& a) { return std::max(a.before, padding_behind(a)) >= a.window; };
+    if (too_wide(s.height) || too_wide(s.width)) {
+      rest.height.after = padding_behind(s.height);
+      rest.width.after = padding_behind(s.width);
+      x = padded(g, x, rest.height, rest.width, -std::numeric_limits<double>::infinity());
+    }
+    std::vector<onnx::Attribute> attributes = window_attributes(rest);
     attributes.push_back({"dilations", std::vector<std::int64_t>{s.height.dilation, s.width.dilation}});
     return g.node("MaxPool", {x}, y, attributes);
   });
@@ -139,21 +163,12 @@ Cost cost_of_average(const Inputs& in, const Specs& out, const kernels::PoolShap
 // Padding that counts becomes a Pad node, and what ceil mode adds stays padding that does not.
 onnx::Values lower_average(onnx::Graph& g, const onnx::Values& in, const AverageAttrs& a) {
   const kernels::PoolShape s = shape_of(in[0].spec.shape, a);
-  return between_transposes(g, in[0], pooled(s), [&](onnx::Value x, const Spec& y) {
-    kernels::PoolShape rest = s;
-    if (a.count_padding) {
-      const auto put_into = [](kernels::PoolAxis& axis) {
-        axis.input += axis.before + axis.after;
-        axis.before = axis.after = 0;
-      };
-      put_into(rest.height);
-      put_into(rest.width);
-      const kernels::PoolAxis &h = s.height, &w = s.width;
-      const onnx::Value pads = g.integers({0, 0, h.before, w.before, 0, 0, h.after, w.after});
-      const Shape& from = x.spec.shape;
-      x = g.node("Pad", {x, pads}, {x.spec.dtype, {from[0], from[1], rest.height.input, rest.width.input}});
-    }
-    return g.node("AveragePool", {x}, y, window_attributes(rest));
+  return between_transposes(g, in[0], pooled(s), [&](const onnx::Value& x, const Spec& y) {
+    return lower_wide(g, x, [&](onnx::Value wide) {
+      kernels::PoolShape rest = s;
+      if (a.count_padding) wide = padded(g, wide, rest.height, rest.width, 0);
+      return g.node("AveragePool", {wide}, {wide.spec.dtype, y.shape}, window_attributes(rest));
+    });
   });
 }
 
@@ -235,16 +250,19 @@ Tensor shares(const kernels::PoolAxis& axis, DType dtype, bool transposed) {
 onnx::Values lower_adaptive(onnx::Graph& g, const onnx::Values& in, const AdaptiveAttrs& a) {
   const kernels::PoolShape s = shape_of(in[0].spec.shape, a);
   return between_transposes(g, in[0], pooled(s), [&](const onnx::Value& x, const Spec& y) {
-    if (a.output == Size2D(1)) return g.node("GlobalAveragePool", {x}, y);
-    if (s.tiled()) {
-      const std::vector<std::int64_t> window{s.height.input / s.height.output, s.width.input / s.width.output};
-      return g.node("AveragePool", {x}, y, {{"kernel_shape", window}, {"strides", window}});
-    }
-    const DType dtype = y.dtype;
-    const Shape& from = x.spec.shape;
-    const onnx::Value rows = g.node("MatMul", {g.constant(shares(s.height, dtype, false)), x},
-                                    {dtype, {from[0], from[1], s.height.output, from[3]}});
-    return g.node("MatMul", {rows, g.constant(shares(s.width, dtype, true))}, y);
+    return lower_wide(g, x, [&](const onnx::Value& wide) {
+      const DType dtype = wide.spec.dtype;
+      const Spec result{dtype, y.shape};
+      if (a.output == Size2D(1)) return g.node("GlobalAveragePool", {wide}, result);
+      if (s.tiled()) {
+        const std::vector<std::int64_t> window{s.height.input / s.height.output, s.width.input / s.width.output};
+        return g.node("AveragePool", {wide}, result, {{"kernel_shape", window}, {"strides", window}});
+      }
+      const Shape& from = x.spec.shape;
+      const onnx::Value rows = g.node("MatMul", {g.constant(shares(s.height, dtype, false)), wide},
+                                      {dtype, {from[0], from[1], s.height.output, from[3]}});
+      return g.node("MatMul", {rows, g.constant(shares(s.width, dtype, true))}, result);
+    });
   });
 }
 

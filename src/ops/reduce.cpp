@@ -7,6 +7,7 @@
 #include "kernels/copy.h"
 #include "kernels/index.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // Reductions: x [..] over a set of axes -> y, those axes gone, or of size 1 with keep_dims; g is y's gradient.
 namespace everyo::inline v1 {
@@ -110,20 +111,20 @@ void linear_backward(Backward& b, const ReduceAttrs& a) {
 
 onnx::Values lower_sum(onnx::Graph& g, const onnx::Values& in, const ReduceAttrs& a) {
   const Spec spec = spec_of<ReduceKind::sum>(in[0].spec, a);
-  onnx::Value x = in[0];
-  if (x.spec.dtype != spec.dtype)
-    x = g.node("Cast", {x}, {spec.dtype, x.spec.shape}, {{"to", onnx::data_type_of(spec.dtype)}});
-  if (a.axes == 0) return {g.node("Identity", {x}, spec)};  // no axes would mean all of them
-  return {g.node("ReduceSum", {x, g.integers(list_of(a.axes))}, spec, {{"keepdims", std::int64_t{a.keep_dims}}})};
+  return {lower_wide(g, lower_cast(g, in[0], spec.dtype), [&](const onnx::Value& x) {
+    return lower_reduction(g, "ReduceSum", x, list_of(a.axes), a.keep_dims, spec.shape);
+  })};
 }
 
-// Before opset 18 the other reductions take their axes as an attribute.
 template <ReduceKind kind>
 onnx::Values lower(onnx::Graph& g, const onnx::Values& in, const ReduceAttrs& a) {
   const Spec spec = spec_of<kind>(in[0].spec, a);
-  if (a.axes == 0) return {g.node("Identity", {in[0]}, spec)};
   const char* type = kind == ReduceKind::mean ? "ReduceMean" : kind == ReduceKind::max ? "ReduceMax" : "ReduceMin";
-  return {g.node(type, {in[0]}, spec, {{"axes", list_of(a.axes)}, {"keepdims", std::int64_t{a.keep_dims}}})};
+  const auto reduced = [&](const onnx::Value& x) {
+    return lower_reduction(g, type, x, list_of(a.axes), a.keep_dims, spec.shape);
+  };
+  if (spec.dtype == boolean) return {lower_cast(g, reduced(lower_cast(g, in[0], int32)), boolean)};
+  return {lower_wide(g, in[0], reduced)};
 }
 
 constexpr Record<ReduceAttrs> sum_record{
@@ -210,8 +211,16 @@ constexpr Record<AxisAttrs> argmax_record{
     .backward = no("indices have no gradient"),
     .cost = [](const Inputs& in, const Specs& out, const AxisAttrs&) { return cost(in, out, {}); },
     .onnx = [](onnx::Graph& g, const onnx::Values& in, const AxisAttrs& a) -> onnx::Values {
-      return {g.node("ArgMax", {in[0]}, {int64, reduced_shape(in[0].spec.shape, {axis_bit(a.axis), false})},
-                     {{"axis", a.axis}, {"keepdims", std::int64_t{0}}})};
+      const Spec spec{int64, reduced_shape(in[0].spec.shape, {axis_bit(a.axis), false})};
+      const onnx::Value x = in[0].spec.dtype == boolean ? lower_cast(g, in[0], int32) : in[0];
+      if (x.spec.dtype != int64)
+        return {g.node("ArgMax", {x}, spec, {{"axis", a.axis}, {"keepdims", std::int64_t{0}}})};
+      // The runtime has no ArgMax of int64; the first of the largest is the same, with an axis of size 1 to drop.
+      Shape one = x.spec.shape;
+      one.set(a.axis, 1);
+      const onnx::Values top =
+          g.node_of("TopK", {x, g.integers({1})}, {{int64, one}, {int64, one}}, {{"axis", a.axis}});
+      return {g.node("Squeeze", {top[1], g.integers({a.axis})}, spec)};
     },
     .composed = no("primitive")};
 

@@ -1,6 +1,7 @@
 #include "kernels/softmax.h"
 
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // softmax and log_softmax of x [.., K, ..] along one axis of K classes -> y of the same shape; g is y's gradient.
 namespace everyo::inline v1 {
@@ -44,7 +45,9 @@ constexpr Record<SoftmaxAttrs> softmax_record_of(const char* name) {
           // A maximum, a difference, an exponential, a sum and a quotient or difference.
           .cost = [](const Inputs& in, const Specs& out, const SoftmaxAttrs&) { return elementwise_cost(in, out, 5); },
           .onnx = [](onnx::Graph& g, const onnx::Values& in, const SoftmaxAttrs& a) -> onnx::Values {
-            return {g.node(logarithm ? "LogSoftmax" : "Softmax", {in[0]}, in[0].spec, {{"axis", a.axis}})};
+            return {lower_wide(g, in[0], [&](const onnx::Value& x) {
+              return g.node(logarithm ? "LogSoftmax" : "Softmax", {x}, x.spec, {{"axis", a.axis}});
+            })};
           },
           .composed = no("primitive")};
 }

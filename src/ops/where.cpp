@@ -2,6 +2,7 @@
 
 #include "kernels/binary.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // where: condition [C] bool, a [A], b [B] -> y [C, A and B broadcast]; g is y's gradient.
 namespace everyo::inline v1 {
@@ -50,8 +51,11 @@ constexpr Record<> where_record{
         },
     .cost = [](const Inputs& in, const Specs& out, const NoAttrs&) { return elementwise_cost(in, out, 1); },
     .onnx = [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values {
-      return {g.node("Where", {v[0], v[1], v[2]},
-                     {v[1].spec.dtype, where_shape(v[0].spec.shape, v[1].spec.shape, v[2].spec.shape)})};
+      const DType dtype = v[1].spec.dtype, chosen = dtype == boolean ? uint8 : dtype;  // the runtime chooses no bools
+      return {lower_cast(g,
+                         g.node("Where", {v[0], lower_cast(g, v[1], chosen), lower_cast(g, v[2], chosen)},
+                                {chosen, where_shape(v[0].spec.shape, v[1].spec.shape, v[2].spec.shape)}),
+                         dtype)};
     },
     .composed = no("primitive"),
     .specs = true};

@@ -18,6 +18,7 @@ std::span<const Law> laws() {
       Law{"composed", fused_equals_composed},
       Law{"zeros", fused_has_composed_zeros},
       Law{"lowering", lowering_is_well_formed},
+      Law{"runtime", runtime_agrees},
       Law{"attributes", attributes_are_told},
       Law{"memory", memory_is_respected},
       Law{"refusals", refusals_say_why},

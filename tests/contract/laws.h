@@ -51,6 +51,8 @@ Findings fused_equals_composed(const Subject&);
 Findings fused_has_composed_zeros(const Subject&);
 /// Lowering gives a graph whose every edge is defined once and whose outputs are the op's, or there is a reason.
 Findings lowering_is_well_formed(const Subject&);
+/// ONNX Runtime computes the same of the ONNX form: the first, the default and the last opset, all floating dtypes.
+Findings runtime_agrees(const Subject&);
 /// An op with attributes tells them to readers: each has a name of its own.
 Findings attributes_are_told(const Subject&);
 /// Forward and backward write all of their outputs, nothing beside them, and leave the operands as they are.
