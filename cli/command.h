@@ -38,6 +38,8 @@ Command add_verify(CLI::App& program, Common& common);
 Command add_pack(CLI::App& program, Common& common);
 Command add_launch(CLI::App& program, Common& common);
 Command add_diff(CLI::App& program, Common& common);
+Command add_export(CLI::App& program, Common& common);
+Command add_run_onnx(CLI::App& program, Common& common);
 
 void add_common(CLI::App& app, Common& common);
 

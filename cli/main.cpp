@@ -66,9 +66,10 @@ int run(int argc, char** argv) {
   program.require_subcommand(0, 1);
   program.allow_extras();
   add_common(program, common);
-  const std::array commands{add_train(program, common),  add_evaluate(program, common), add_inspect(program, common),
-                            add_doctor(program, common), add_verify(program, common),   add_pack(program, common),
-                            add_launch(program, common), add_diff(program, common)};
+  const std::array commands{add_train(program, common),   add_evaluate(program, common), add_inspect(program, common),
+                            add_doctor(program, common),  add_verify(program, common),   add_pack(program, common),
+                            add_launch(program, common),  add_diff(program, common),     add_export(program, common),
+                            add_run_onnx(program, common)};
   for (const Command& command : commands) {
     add_common(*command.app, common);
     command.app->allow_extras();

@@ -9,8 +9,8 @@ onnx::Value lower_cast(onnx::Graph& g, const onnx::Value& v, DType dtype) {
   return g.node("Cast", {v}, {dtype, v.spec.shape}, {{"to", onnx::data_type_of(dtype)}});
 }
 
-onnx::Value lower_reduction(onnx::Graph& g, const char* type, const onnx::Value& x, const std::vector<std::int64_t>& axes,
-                            bool keep_dims, const Shape& result) {
+onnx::Value lower_reduction(onnx::Graph& g, const char* type, const onnx::Value& x,
+                            const std::vector<std::int64_t>& axes, bool keep_dims, const Shape& result) {
   const Spec spec{x.spec.dtype, result};
   if (axes.empty()) return g.node("Identity", {x}, spec);  // no axes would mean all of them
   const onnx::Attribute keep{"keepdims", std::int64_t{keep_dims}};

@@ -18,7 +18,7 @@ onnx::Value lower_wide(onnx::Graph& g, const onnx::Value& x, F&& compute) {
 }
 
 /// A reduction over `axes`, which opset 18 moved from an attribute to an input; ReduceSum has it there from 13 on.
-onnx::Value lower_reduction(onnx::Graph& g, const char* type, const onnx::Value& x, const std::vector<std::int64_t>& axes,
-                            bool keep_dims, const Shape& result);
+onnx::Value lower_reduction(onnx::Graph& g, const char* type, const onnx::Value& x,
+                            const std::vector<std::int64_t>& axes, bool keep_dims, const Shape& result);
 
 }  // namespace everyo::inline v1

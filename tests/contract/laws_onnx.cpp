@@ -19,8 +19,9 @@ struct Setting {
 };
 // float32: sums in another order. Halves: the runtime rounds at edges where a fused op does not, one to three units in
 // the last place, 2^-11 and 2^-8. float64: its transcendental functions are less exact than ours.
-constexpr std::array settings{Setting{eo::float32, 13, 1e-5}, Setting{eo::float32, 17, 1e-5}, Setting{eo::float32, 22, 1e-5},
-                              Setting{eo::float16, 17, 2e-3}, Setting{eo::bfloat16, 17, 1.2e-2}, Setting{eo::float64, 17, 1e-9}};
+constexpr std::array settings{Setting{eo::float32, 13, 1e-5},    Setting{eo::float32, 17, 1e-5},
+                              Setting{eo::float32, 22, 1e-5},    Setting{eo::float16, 17, 2e-3},
+                              Setting{eo::bfloat16, 17, 1.2e-2}, Setting{eo::float64, 17, 1e-9}};
 
 // What the runtime's processor side has no float64 kernel for: Conv, AveragePool, Erf, LayerNormalization of any but
 // float32. There it must say so.
@@ -91,7 +92,8 @@ Findings runtime_agrees(const Subject& subject) {
       const eo::Tensor &ours = all.trace.outputs[i], &theirs = outputs[i].second;
       const Report report(all.cases[i], findings);
       if (theirs.shape() != ours.shape())
-        report.add(fmt::format("{}: the runtime's shape is {}, ours {}", at, eo::to_string(theirs.shape()), eo::to_string(ours.shape())));
+        report.add(fmt::format("{}: the runtime's shape is {}, ours {}", at, eo::to_string(theirs.shape()),
+                               eo::to_string(ours.shape())));
       const std::vector<double> got = theirs.to_vector(), want = ours.to_vector();
       report.compare(at, got, want, [&](double value) { return setting.relative * std::max(1.0, std::abs(value)); });
     }
