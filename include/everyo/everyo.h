@@ -19,6 +19,7 @@
 #include "everyo/memory.h"
 #include "everyo/model_file.h"
 #include "everyo/nn.h"
+#include "everyo/onnx.h"
 #include "everyo/op.h"
 #include "everyo/ops.h"
 #include "everyo/optim.h"

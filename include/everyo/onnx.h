@@ -88,11 +88,14 @@ struct OnnxInput {
   Spec spec;
   std::int64_t integers_below = 2;
 };
-/// The same for a function. `model`, if any, gives the names of parameters and must be in eval mode; other tensors that
-/// the function uses become constants.
+/// The same for a function. Tensors it uses besides its inputs become initializers: those in `names` under their names.
 EVERYO_API OnnxReport export_onnx_traced(const OnnxFunction& function, const std::filesystem::path& path,
                                          std::span<const OnnxInput> inputs, const OnnxOptions& options = {},
-                                         ModuleBase* model = nullptr);
+                                         const StateDict& names = {});
+/// For a function that calls `model`, which gives the names and must be in eval mode.
+EVERYO_API OnnxReport export_onnx_traced(const OnnxFunction& function, const std::filesystem::path& path,
+                                         std::span<const OnnxInput> inputs, const OnnxOptions& options,
+                                         ModuleBase& model);
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 

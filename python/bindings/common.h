@@ -154,6 +154,7 @@ void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_nn(nb::module_& m);
 void bind_io(nb::module_& m);
+void bind_onnx(nb::module_& m);
 void bind_data(nb::module_& m);
 void bind_precision(nb::module_& m);
 void bind_profile(nb::module_& m);

@@ -26,5 +26,6 @@ NB_MODULE(_core, m) {
   bind_distributed(m);
   bind_spawn(m);
   bind_data_parallel(m);
+  bind_onnx(m);
   bind_logging();
 }

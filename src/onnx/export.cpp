@@ -38,16 +38,6 @@ void check_options(std::span<const OnnxInput> inputs, const OnnxOptions& options
         fmt::format("[export_onnx] autocast {}; casts are to float16 or bfloat16", name_of(*options.autocast)));
 }
 
-void check_modes(ModuleBase& model) {
-  for (const auto& [path, module] : model.named_modules())
-    if (module->training())
-      throw StateError(
-          fmt::format("[export_onnx] {} ({}) is in training mode, and a file holds what a model computes in use; call "
-                      "eval() on the model before the export, train() after it",
-                      path.empty() ? "the model" : fmt::format("module '{}'", path), module->type_name()),
-          ErrorKind::serialization);
-}
-
 // The base, one run a symbol with that alone changed, and one with all changed.
 std::vector<std::vector<std::int64_t>> sizes_of_runs(const Symbols& symbols) {
   std::vector<std::int64_t> base, last;
@@ -89,19 +79,28 @@ Trace trace_at(const OnnxFunction& function, std::span<const OnnxInput> inputs, 
 
 }  // namespace
 
+void check_modes(ModuleBase& model) {
+  for (const auto& [path, module] : model.named_modules())
+    if (module->training())
+      throw StateError(
+          fmt::format("[export_onnx] {} ({}) is in training mode, and a file holds what a model computes in use; call "
+                      "eval() on the model before the export, train() after it",
+                      path.empty() ? "the model" : fmt::format("module '{}'", path), module->type_name()),
+          ErrorKind::serialization);
+}
+
 ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInput> inputs, const OnnxOptions& options,
-                           ModuleBase* model) {
+                           const StateDict& state) {
   check_options(inputs, options);
-  if (model) check_modes(*model);
   ExportedGraph exported;
   Symbols& symbols = exported.signature.symbols = symbols_of(inputs, options);
-  if (model) exported.names = state_names(*model);
+  const StateNames names = names_of(state);
   const std::vector<std::vector<std::int64_t>> sizes = sizes_of_runs(symbols);
   std::vector<LoweredGraph> graphs;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     // Other values in each run, so that what is computed from them outside of ops shows.
     Trace run = trace_at(function, inputs, symbols, sizes[i], i, options);
-    graphs.push_back(lower(run, inputs, exported.names, options));
+    graphs.push_back(lower(run, inputs, names, options));
     if (i == 0) exported.trace = std::move(run);
   }
   exported.signature.outputs = unify(graphs, symbols, sizes);
@@ -134,9 +133,15 @@ OnnxReport write_model(const ExportedGraph& exported, const OnnxFunction& functi
 namespace everyo::inline v1 {
 
 OnnxReport export_onnx_traced(const OnnxFunction& function, const std::filesystem::path& path,
-                              std::span<const OnnxInput> inputs, const OnnxOptions& options, ModuleBase* model) {
-  const onnx_export::ExportedGraph exported = onnx_export::export_graph(function, inputs, options, model);
+                              std::span<const OnnxInput> inputs, const OnnxOptions& options, const StateDict& names) {
+  const onnx_export::ExportedGraph exported = onnx_export::export_graph(function, inputs, options, names);
   return onnx_export::write_model(exported, function, path, inputs, options);
+}
+
+OnnxReport export_onnx_traced(const OnnxFunction& function, const std::filesystem::path& path,
+                              std::span<const OnnxInput> inputs, const OnnxOptions& options, ModuleBase& model) {
+  onnx_export::check_modes(model);
+  return export_onnx_traced(function, path, inputs, options, model.state_dict());
 }
 
 OnnxReport export_onnx(ModuleBase& model, const std::filesystem::path& path, const Shape& input_shape,
@@ -147,7 +152,7 @@ OnnxReport export_onnx(ModuleBase& model, const std::filesystem::path& path, con
   const OnnxFunction function = [&](std::span<const Tensor> inputs) {
     return std::vector<Tensor>{model.forward_any(inputs[0])};
   };
-  return export_onnx_traced(function, path, std::span(&input, 1), options, &model);
+  return export_onnx_traced(function, path, std::span(&input, 1), options, model);
 }
 
 }  // namespace everyo::inline v1

@@ -7,16 +7,18 @@
 // The steps of an export, one by one: for the checks of verify, which change a graph between them.
 namespace everyo::onnx_export {
 
+/// Throws StateError (serialization) naming the first module in training mode.
+void check_modes(ModuleBase& model);
+
 struct ExportedGraph {
   Trace trace;  ///< the run that `whole` was made from
   LoweredGraph whole;
   Signature signature;
-  StateNames names;
 };
 
 /// Throws as export_onnx_traced does, before anything is written.
 ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInput> inputs, const OnnxOptions& options,
-                           ModuleBase* model);
+                           const StateDict& state);
 
 /// The batches of a comparison: sizes of the symbols, [batches][symbols].
 std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options);

@@ -70,9 +70,10 @@ class Lowering {
     if (const auto known = by_body_.find(tensor.body()); known != by_body_.end()) return known->second;
     if (tensor.is_meta()) refuse(*reader, "reads a tensor without values; materialise() the model before the export");
     if (const auto known = by_place_.find(place_of(tensor)); known != by_place_.end()) return known->second;
-    const auto name = names_.find(tensor.body());
+    const auto name = names_.find(tensor.bytes());
     onnx::Value value = graph().constant(tensor);
-    if (name != names_.end()) value.name = graph().constants.back().name = name->second;
+    if (name != names_.end() && name->second.second == tensor.spec())
+      value.name = graph().constants.back().name = name->second.first;
     if (tensor.dtype() == bfloat16) value = carried(value, true);
     know(tensor, value);
     return value;
@@ -84,7 +85,8 @@ class Lowering {
     onnx::Values in;
     for (const Tensor& tensor : step.in) in.push_back(edge_of(tensor, &step));
     if (!step.op->onnx)
-      refuse(step, fmt::format("has no ONNX form: {}", step.op->no_onnx ? step.op->no_onnx : "its record gives none"));
+      refuse(step, fmt::format("has no ONNX form: {}; export_onnx_traced takes a function that leaves it out",
+                               step.op->no_onnx ? step.op->no_onnx : "its record gives none"));
     onnx::Values out = step.op->onnx(graph(), in, step.attrs.get());
     for (std::size_t k = 0; k < std::min(out.size(), step.out.size()); ++k) {
       const Tensor& tensor = step.out[k];
@@ -134,9 +136,10 @@ class Lowering {
 
 }  // namespace
 
-StateNames state_names(ModuleBase& model) {
+StateNames names_of(const StateDict& state) {
   StateNames names;
-  for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.body(), name);
+  for (const auto& [name, tensor] : state)
+    if (!tensor.is_meta()) names.emplace(tensor.bytes(), std::pair(name, tensor.spec()));
   return names;
 }
 

@@ -10,9 +10,9 @@
 // From the ops of a run to the nodes of a graph.
 namespace everyo::onnx_export {
 
-/// Names of the model's parameters and buffers, as state_dict() has them.
-using StateNames = std::map<const Body*, std::string>;
-StateNames state_names(ModuleBase& model);
+/// Names of parameters and buffers by where their values lie, of which a tensor of the same spec is one.
+using StateNames = std::map<const std::byte*, std::pair<std::string, Spec>>;
+StateNames names_of(const StateDict& state);
 
 /// A value that an op made, and the edge of the graph that carries it. bfloat16 values travel as float32, which the
 /// runtimes compute in, and are rounded where they are made.
