@@ -50,7 +50,7 @@ struct Options {
   bool prove = false;  ///< run every sabotage too
 };
 
-/// "precision", "parallel", … Throws nothing.
+/// "precision", "parallel", "export". Throws nothing.
 EVERYO_API std::vector<std::string> topics();
 /// Throws ValueError for a topic that is none; FileError when its figures (data/verify/TOPIC.json) are missing or
 /// damaged.

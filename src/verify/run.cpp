@@ -20,11 +20,12 @@ bool within(const Figure& figure, std::span<const double> measured) {
 
 }  // namespace
 
-std::vector<std::string> topics() { return {"precision", "parallel"}; }
+std::vector<std::string> topics() { return {"precision", "parallel", "export"}; }
 
 std::vector<Check> checks(std::string_view topic) {
   if (topic == "precision") return verify_room::precision_checks();
   if (topic == "parallel") return verify_room::parallel_checks();
+  if (topic == "export") return verify_room::export_checks();
   throw ValueError(fmt::format("[verify] unknown topic '{}'; known: {}", topic, fmt::join(topics(), ", ")));
 }
 

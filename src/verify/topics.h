@@ -9,6 +9,7 @@ namespace everyo::verify_room {
 
 std::vector<verify::Check> precision_checks();
 std::vector<verify::Check> parallel_checks();
+std::vector<verify::Check> export_checks();
 
 // Parts of precision_checks().
 using Checks = std::vector<verify::Check>;
