@@ -23,10 +23,10 @@ struct SymbolicAxis {
 
 /// Where ONNX Runtime is, and how many threads it may use.
 struct OnnxRuntimeOptions {
-  /// Path of its library. Empty: what EVERYO_ONNXRUNTIME names, then libonnxruntime.so.1 where the loader looks, then
-  /// the package of the Python environment that is active.
-  std::filesystem::path library;
-  int threads = 0;  ///< 0: as many as kernels may use here
+  /// Path of its library, 1.21 or above. Empty: what EVERYO_ONNXRUNTIME names; unless that is set libonnxruntime.so.1
+  /// where the loader looks, then the package of the Python environment that is active.
+  std::filesystem::path library{};
+  int threads = 0;  ///< 0 to 1024; 0: as many as kernels may use here
 };
 
 /// How outputs of the file, run in ONNX Runtime, differ from the model's, over all batch sizes tried.
@@ -103,15 +103,19 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 struct OnnxValue {
   std::string name;
   DType dtype;
-  std::vector<std::int64_t> shape;
-  std::vector<std::string> sizes;  ///< one an axis; "" where the size is fixed or has no name
+  std::vector<std::int64_t> shape{};
+  std::vector<std::string> sizes{};  ///< one an axis; "" where the size is fixed or has no name
+  bool ranked = true;                ///< false: the number of axes is open, too, and `shape` empty
 };
 
-/// An ONNX file, loaded in ONNX Runtime to be run many times; threads may share it.
+/// An ONNX file, loaded in ONNX Runtime to be run many times; threads may share it, a forked process loads its own. Its
+/// inputs and outputs are tensors of our dtypes. Loading switches the runtime's telemetry off (ORT_DISABLE_TELEMETRY=1
+/// in the environment, unless it is set).
 class EVERYO_API OnnxModel {
  public:
-  /// Throws FileError for a file that is missing, cut short, or not a model the runtime takes; StateError with a hint
-  /// how to install ONNX Runtime when it is not there.
+  /// Weights in other files are read from the model's folder and below it. Throws FileError for a file that is missing,
+  /// cut short, or not a model the runtime takes; StateError (backend) with a hint how to install ONNX Runtime when it
+  /// is not there; ValueError for threads.
   explicit OnnxModel(const std::filesystem::path& path, const OnnxRuntimeOptions& options = {});
   OnnxModel(OnnxModel&&) noexcept;
   OnnxModel& operator=(OnnxModel&&) noexcept;
@@ -121,7 +125,7 @@ class EVERYO_API OnnxModel {
   [[nodiscard]] const std::vector<OnnxValue>& outputs() const noexcept;
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const noexcept;
   /// All outputs, in the file's order. Throws ValueError for a name the file lacks or an input that is missing,
-  /// DTypeError and ShapeError for one that does not fit, StateError for what the runtime reports.
+  /// DTypeError and ShapeError for one that does not fit, StateError (backend) for what the runtime reports.
   [[nodiscard]] NamedTensors run(const NamedTensors& inputs) const;
 
  private:
