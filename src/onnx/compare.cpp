@@ -49,7 +49,7 @@ bool has_halves(const Trace& trace) {
 
 // The first op whose value differs, from a file that gives all values away.
 std::string where_they_part(const OnnxFunction& function, std::span<const OnnxInput> inputs,
-                            const ExportedGraph& exported, const std::filesystem::path& file,
+                            const ExportedGraph& exported, const std::filesystem::path& path,
                             const std::vector<Tensor>& values, double allowed, const OnnxOptions& options) {
   LoweredGraph open = exported.whole;
   Signature signature = exported.signature;
@@ -64,7 +64,7 @@ std::string where_they_part(const OnnxFunction& function, std::span<const OnnxIn
     open.outputs.push_back(made.value);
     signature.outputs.emplace_back(static_cast<std::size_t>(made.value.spec.shape.rank()), Extent{-1, {}, false});
   }
-  const ModelFile all(file, open, signature, options);
+  const ModelFile all(path, open, signature, options);
   const NamedTensors theirs = OnnxModel(all.temporary(), options.runtime).run(named(inputs, values));
   const Trace ours = trace(function, values, options);
   for (const MadeValue& made : exported.whole.made) {
@@ -93,20 +93,19 @@ std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const
 }
 
 std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const OnnxInput> inputs,
-                                   const ExportedGraph& exported, const std::filesystem::path& file,
-                                   const OnnxOptions& options) {
-  const OnnxModel model(file, options.runtime);
+                                   const ExportedGraph& exported, const OnnxModel& file,
+                                   const std::filesystem::path& path, const OnnxOptions& options) {
   double allowed = options.tolerance;
   if (allowed == 0) allowed = has_halves(exported.trace) ? half_tolerance : float32_tolerance;
   std::vector<OnnxAgreement> agreements;
-  for (const OnnxValue& output : model.outputs()) agreements.push_back({output.name});
+  for (const OnnxValue& output : file.outputs()) agreements.push_back({output.name});
   const Symbols& symbols = exported.signature.symbols;
   std::uint64_t seed = 100;  // other values than those of the export's runs
   for (const std::vector<std::int64_t>& sizes : check_sizes(symbols, options)) {
     const std::vector<Shape> shapes = symbols.shapes(inputs, sizes);
     const std::vector<Tensor> values = draw(inputs, shapes, seed++);
     const std::vector<Tensor> ours = call(function, values, options);
-    const NamedTensors theirs = model.run(named(inputs, values));
+    const NamedTensors theirs = file.run(named(inputs, values));
     for (std::size_t i = 0; i < agreements.size(); ++i) {
       const Difference by = difference(ours.at(i), theirs.at(i).second);
       agreements[i].absolute = std::max(agreements[i].absolute, by.absolute);
@@ -118,7 +117,7 @@ std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const
               "allowed); {}",
               agreements[i].output, to_string(theirs[i].second.shape()), to_string(ours[i].shape()), by.relative,
               to_string(shapes[0]), allowed,
-              where_they_part(function, inputs, exported, file, values, allowed, options)),
+              where_they_part(function, inputs, exported, path, values, allowed, options)),
           ErrorKind::serialization);
     }
   }

@@ -120,10 +120,10 @@ OnnxReport write_model(const ExportedGraph& exported, const OnnxFunction& functi
                     .initializers = graph.graph.constants.size(),
                     .bytes = file.bytes()};
   if (options.check || onnx_available(options.runtime)) {
-    OnnxModel(file.temporary(), options.runtime);
+    const OnnxModel loaded(file.temporary(), options.runtime);
     report.loaded = true;
+    if (options.check) report.agreements = compare(function, inputs, exported, loaded, path, options);
   }
-  if (options.check) report.agreements = compare(function, inputs, exported, file.temporary(), options);
   file.put_in_place();
   return report;
 }

@@ -23,11 +23,12 @@ ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInp
 /// The batches of a comparison: sizes of the symbols, [batches][symbols].
 std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options);
 
-/// Runs file and function on random inputs of these sizes; one an output. Throws StateError (serialization) when one
-/// differs by more than is allowed, naming the first module where they part.
+/// Runs the loaded file and the function on random inputs of these sizes; one an output. Throws StateError
+/// (serialization) when one differs by more than is allowed, naming the first module where they part: for that a second
+/// file lies for a while beside `path`.
 std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const OnnxInput> inputs,
-                                   const ExportedGraph& exported, const std::filesystem::path& file,
-                                   const OnnxOptions& options);
+                                   const ExportedGraph& exported, const OnnxModel& file,
+                                   const std::filesystem::path& path, const OnnxOptions& options);
 
 /// Writes the graph, loads it in the runtime if that is there, compares if asked to, and puts the file in place.
 OnnxReport write_model(const ExportedGraph& exported, const OnnxFunction& function, const std::filesystem::path& path,
