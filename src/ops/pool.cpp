@@ -98,7 +98,9 @@ onnx::Values lower_max(onnx::Graph& g, const onnx::Values& in, const MaxAttrs& a
   return between_transposes(g, in[0], pooled(s), [&](onnx::Value x, const Spec& y) {
     kernels::PoolShape rest = s;
     // The runtime takes no padding as wide as the window is in cells, whatever the dilation.
-    const auto too_wide = [](const kernels::PoolAxis& a) { return std::max(a.before, padding_behind(a)) >= a.window; };
+    const auto too_wide = [](const kernels::PoolAxis& axis) {
+      return std::max(axis.before, padding_behind(axis)) >= axis.window;
+    };
     if (too_wide(s.height) || too_wide(s.width)) {
       rest.height.after = padding_behind(s.height);
       rest.width.after = padding_behind(s.width);

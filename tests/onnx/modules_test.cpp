@@ -193,7 +193,7 @@ TEST_P(EveryModule, AgreesUnderAutocast) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Onnx, EveryModule, testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace everyo
