@@ -5,7 +5,7 @@ import unittest
 
 import tree
 
-BUILT = ("3 core", "4 images", "5 Python", "6 files", "8 precision", "9 data parallel")
+BUILT = ("3 core", "4 images", "5 Python", "6 files", "8 precision", "9 data parallel", "10 ONNX")
 ROW = re.compile(r"^\| ([A-Z]\d\d) \| .+ \| ([^|]+) \| ([^|]*)\|$", re.M)
 HOME = re.compile(r"^(\d+ \w[\w ]*|waits for \w[\w ]*)$")
 
