@@ -54,7 +54,8 @@ double checked(ModuleBase& model, const Shape& input, OnnxOptions options = {}) 
 constexpr double sums_in_another_order = 1e-5;
 
 TEST(OnnxCases, O01_SamePaddingIsNumbersWithTheOddCellBehind) {
-  Conv2D odd(2, 3, 3, {.padding = "same"}), even(2, 3, 4, {.padding = "same"}), dilated(2, 3, 4, {.padding = "same", .dilation = 2});
+  Conv2D odd(2, 3, 3, {.padding = "same"}), even(2, 3, 4, {.padding = "same"}),
+      dilated(2, 3, 4, {.padding = "same", .dilation = 2});
   for (Conv2D* conv : {&odd, &even, &dilated}) conv->eval();
   const auto pads = [](Conv2D& conv) { return attribute_of(node_of(graph_of(conv, {2, 8, 7, 2}), "Conv"), "pads"); };
   EXPECT_EQ(pads(odd), onnx::AttributeValue(Numbers{1, 1, 1, 1}));
@@ -70,13 +71,16 @@ TEST(OnnxCases, O02_PadsAreBeginsThenEndsInTheOrderOfTheAxes) {
   model.eval();
   const ox::LoweredGraph graph = graph_of(model, {2, 5, 6, 3});
   const onnx::Node& pad = node_of(graph, "Pad");
-  for (const onnx::Constant& constant : graph.graph.constants)
-    if (constant.name == pad.inputs[1])
+  for (const onnx::Constant& constant : graph.graph.constants) {
+    if (constant.name == pad.inputs[1]) {
       EXPECT_THAT(constant.value.data<std::int64_t>(), testing::ElementsAre(0, 0, 1, 0, 0, 0, 0, 1));
+    }
+  }
   EXPECT_LE(checked(model, {1, 5, 6, 3}), sums_in_another_order);
   Conv2D one_side(3, 2, {2, 1}, {.padding = Padding(1, 0, 0, 0)});
   one_side.eval();
-  EXPECT_EQ(attribute_of(node_of(graph_of(one_side, {2, 5, 6, 3}), "Conv"), "pads"), onnx::AttributeValue(Numbers{1, 0, 0, 0}));
+  EXPECT_EQ(attribute_of(node_of(graph_of(one_side, {2, 5, 6, 3}), "Conv"), "pads"),
+            onnx::AttributeValue(Numbers{1, 0, 0, 0}));
   EXPECT_LE(checked(one_side, {1, 5, 6, 3}), sums_in_another_order);
 }
 
@@ -105,7 +109,9 @@ Sequential normed() {
 TEST(OnnxCases, O05_BatchNormIsComparedInEvalModeAndNothingIsLeftChanged) {
   Sequential net = normed();
   const TemporaryFolder folder;
-  EXPECT_THAT(refusal_of([&] { export_onnx(net, folder.path() / "model.onnx", {1, 6, 6, 2}, {.check = true}); }),
+  EXPECT_THAT(refusal_of([&] {
+                export_onnx(net, folder.path() / "model.onnx", {1, 6, 6, 2}, {.check = true});
+              }),
               AllOf(HasSubstr("training mode"), HasSubstr("eval()")));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_TRUE(net.training() && net[1].training());
@@ -120,7 +126,9 @@ TEST(OnnxCases, O06_BatchNormWithoutRunningStatisticsIsRefused) {
   Sequential net(Linear(4, 4), BatchNorm1D(4, {.track_running_stats = false}));
   net.eval();
   const TemporaryFolder folder;
-  EXPECT_THAT(refusal_of([&] { export_onnx(net, folder.path() / "model.onnx", {1, 4}); }),
+  EXPECT_THAT(refusal_of([&] {
+                export_onnx(net, folder.path() / "model.onnx", {1, 4});
+              }),
               AllOf(HasSubstr("track_running_stats"), HasSubstr("module '1'"), HasSubstr("batch_norm")));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
@@ -131,11 +139,16 @@ TEST(OnnxCases, O07_EachModuleKeepsItsModeAndTheModelItsState) {
   net[1].eval();  // frozen inside a model that trains
   const TemporaryFolder folder;
   const std::string before = digest(net.state_dict());
-  EXPECT_THAT(refusal_of([&] { export_onnx(net, folder.path() / "model.onnx", {1, 6, 6, 2}); }), HasSubstr("the model (Sequential)"));
+  EXPECT_THAT(refusal_of([&] {
+                export_onnx(net, folder.path() / "model.onnx", {1, 6, 6, 2});
+              }),
+              HasSubstr("the model (Sequential)"));
   EXPECT_TRUE(net.training() && net[0].training() && !net[1].training());
   net.eval();
   net[4].train();
-  EXPECT_THAT(refusal_of([&] { export_onnx(net, folder.path() / "model.onnx", {1, 6, 6, 2}); }),
+  EXPECT_THAT(refusal_of([&] {
+                export_onnx(net, folder.path() / "model.onnx", {1, 6, 6, 2});
+              }),
               HasSubstr("module '4' (Linear) is in training mode"));
   net[4].eval();
   Tensor x = Tensor::ones({2, 6, 6, 2});
@@ -151,8 +164,10 @@ struct Attention : Module<Attention> {
   void visit(Visitor& v) { v("query", query)("key", key)("value", value)("out", out); }
   [[nodiscard]] Tensor forward(const Tensor& x) const {
     const std::int64_t n = x.shape()[0], t = x.shape()[1];
-    const auto heads = [&](const Tensor& y) { return transpose(reshape(y, {n, t, 2, 4}), {0, 2, 1, 3}); };  // [N, 2, T, 4]
-    const Tensor scores = matmul(heads(query(x)), transpose(heads(key(x)), {0, 1, 3, 2})) * 0.5;          // [N, 2, T, T]
+    const auto heads = [&](const Tensor& y) {
+      return transpose(reshape(y, {n, t, 2, 4}), {0, 2, 1, 3});
+    };                                                                                            // [N, 2, T, 4]
+    const Tensor scores = matmul(heads(query(x)), transpose(heads(key(x)), {0, 1, 3, 2})) * 0.5;  // [N, 2, T, T]
     const Tensor mixed = matmul(softmax(scores, -1), heads(value(x)));
     return out(reshape(transpose(mixed, {0, 2, 1, 3}), {n, t, 8}));
   }
@@ -205,7 +220,8 @@ struct MeanOverSpace : Module<MeanOverSpace> {
 
 TEST(OnnxCases, O14_AFloat16MeanOverSpaceAccumulatesWide) {
   MeanOverSpace model;
-  EXPECT_LE(checked(model, {1, 512, 512, 1}, {.input_dtype = float16, .check_batches = {1, 2}}), 2e-3);  // two units of the last place
+  EXPECT_LE(checked(model, {1, 512, 512, 1}, {.input_dtype = float16, .check_batches = {1, 2}}),
+            2e-3);  // two units of the last place
   GlobalAvgPool2D pool;
   EXPECT_LE(checked(pool, {1, 512, 512, 1}, {.input_dtype = float16, .check_batches = {1, 2}}), 2e-3);
 }
@@ -222,7 +238,8 @@ TEST(OnnxCases, O15_DeclaredTypesAreTheRealOnes) {
   EXPECT_EQ(model.run({{"input", Tensor::ones({3, 8}, float16)}})[0].second.dtype(), float16);
 }
 
-/// Scores of halves under a float32 mask: promotion makes them float32, and so must the values be, by a cast that is in the file.
+/// Scores of halves under a float32 mask: promotion makes them float32, and so must the values be, by a cast that is in
+/// the file.
 struct Masked : Module<Masked> {
   [[nodiscard]] Tensor forward(const Tensor& q) const {
     const Tensor scores = matmul(q, transpose(q, {0, 2, 1})) + Tensor::full({4, 4}, -1.5);  // [N, 4, 4] float32
