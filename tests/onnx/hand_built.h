@@ -3,15 +3,18 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "everyo/error.h"
 #include "everyo/onnx.h"
 #include "onnx/messages.h"
 #include "onnx/session.h"
+#include "onnx/structure.h"
 #include "support/temporary_folder.h"
 
 // Models made of the format's messages by hand.
@@ -97,6 +100,18 @@ inline Model small_net() {
   model.node("Gemm", {"x", "w", "b"}, {"z"});
   model.node("Relu", {"z"}, {"y"});
   return model;
+}
+
+/// What check_structure says of the small net after a change; "" for one it takes.
+inline std::string refusal(const std::function<void(Model&)>& change) {
+  Model model = small_net();
+  change(model);
+  try {
+    (void)onnx_export::check_structure(model.message, "[test] 'm'");
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return {};
 }
 
 /// A test with a folder to write models into.
