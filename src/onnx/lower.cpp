@@ -30,7 +30,7 @@ class Lowering {
   Lowering(const Trace& trace, std::span<const OnnxInput> inputs, const StateNames& names, const OnnxOptions& options)
       : trace_(trace), names_(names) {
     lowered_.graph.opset = options.opset;
-    for (std::size_t i = 0; i < inputs.size(); ++i) add_input(inputs[i].name, trace.inputs[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i) add_input(i, inputs[i].name);
   }
 
   LoweredGraph run(const OnnxOptions& options) {
@@ -55,11 +55,13 @@ class Lowering {
     if (!tensor.is_meta()) by_place_.insert_or_assign(place_of(tensor), value);
   }
 
-  void add_input(const std::string& name, const Tensor& tensor) {
+  void add_input(std::size_t i, const std::string& name) {
+    const Tensor& tensor = trace_.inputs[i];
     const Spec spec = tensor.spec();
-    if (tensor.body()->version() != 0)
-      throw StateError(fmt::format("[export_onnx] input '{}' is changed in place; change a copy()", name),
-                       ErrorKind::serialization);
+    if (!trace_.versions.empty() && tensor.body()->version() != trace_.versions[i])
+      throw StateError(
+          fmt::format("[export_onnx] the function changes input '{}' in place; let it change a copy()", name),
+          ErrorKind::serialization);
     onnx::Value value{name, {spec.dtype == bfloat16 ? float32 : spec.dtype, spec.shape}};
     lowered_.inputs.push_back(value);
     know(tensor, spec.dtype == bfloat16 ? carried(value, false) : value);

@@ -91,11 +91,13 @@ std::vector<Tensor> call(const OnnxFunction& function, const std::vector<Tensor>
 Trace trace(const OnnxFunction& function, std::vector<Tensor> inputs, const OnnxOptions& options) {
   Tracer tracer;
   std::vector<Tensor> outputs;
+  std::vector<std::uint32_t> versions;
+  for (const Tensor& input : inputs) versions.push_back(input.body()->version());
   {
     const Scoped<&Context::tracer> tracing(&tracer);
     outputs = call(function, inputs, options);
   }
-  return {{}, std::move(inputs), std::move(outputs), std::move(tracer.steps)};
+  return {{}, std::move(inputs), std::move(outputs), std::move(versions), std::move(tracer.steps)};
 }
 
 }  // namespace everyo::onnx_export

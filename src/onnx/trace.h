@@ -34,6 +34,7 @@ Symbols symbols_of(std::span<const OnnxInput> inputs, const OnnxOptions& options
 struct Trace {
   std::vector<std::int64_t> sizes;  ///< of the symbols
   std::vector<Tensor> inputs, outputs;
+  std::vector<std::uint32_t> versions;  ///< of the inputs, before the run; empty: not known
   std::vector<Tracer::Step> steps;
 };
 
