@@ -62,7 +62,7 @@ nlohmann::json classify(const everyo::OnnxModel& model, const Source& source) {
   std::vector<std::int64_t> predictions;
   std::int64_t right = 0;
   for (std::int64_t first = 0; first < rows.size(); first += batch) {
-    const everyo::Batch part = rows.range(first, std::min(first + batch, rows.size()));
+    const everyo::Batch part = rows.range(first, std::min(batch, rows.size() - first));
     const everyo::NamedTensors outputs = model.run({{model.inputs()[0].name, part.features}});
     if (outputs[0].second.rank() != 2)
       throw everyo::ShapeError(fmt::format("output '{}' is {}; classes need one row of scores for each row of data",

@@ -45,6 +45,7 @@ struct Axis {
   Slice slice{};       // a whole axis unless the key holds a slice
   std::optional<std::int64_t> at{};
   nb::object array{};  // int64 indices, an axis of a mask
+  Tensor tensor{};     // whose values these are, if they came as one: what an export can follow
 };
 
 // The array of an index item: truth values or integers.
@@ -100,7 +101,7 @@ std::vector<Axis> axes_of(const Tensor& x, nb::handle key) {
     if (item.ptr() == Py_Ellipsis) ++ellipses;
   }
   if (ellipses > 1) refuse(x, "more than one '...'");
-  if (used > x.rank()) refuse(x, fmt::format("{} indices", used));
+  if (used > x.rank()) refuse(x, fmt::format("{} indices, more entries than its {} axes,", used, x.rank()));
   std::vector<Axis> axes;
   std::int64_t next = 0;
   const auto whole_axes = [&](std::int64_t count) {
@@ -130,6 +131,8 @@ std::vector<Axis> axes_of(const Tensor& x, nb::handle key) {
       continue;
     } else {
       axis.array = arrays[i].attr("astype")("int64", "copy"_a = false);
+      if (is_tensor(item) && (tensor_in(item).dtype() == int64 || tensor_in(item).dtype() == int32))
+        axis.tensor = tensor_in(item);
     }
     axes.push_back(std::move(axis));
     next += width;
@@ -196,7 +199,9 @@ Tensor advanced(const Tensor& x, const std::vector<Axis>& axes) {
     if (axis.added) y = expand_dims(y, i);
     (axis.at || axis.array.is_valid() ? indexed : others).push_back(i);
   }
-  const Tensor places = as_tensor(joined_places(x, y, axes, indexed), int64, Integers::stay);
+  Tensor places = as_tensor(joined_places(x, y, axes, indexed), int64, Integers::stay);
+  if (const Tensor& given = axes[static_cast<std::size_t>(indexed[0])].tensor; indexed.size() == 1 && given.defined())
+    places = given;
   if (indexed.size() == 1) return take(y, places, indexed.front());
 
   Axes order = indexed;

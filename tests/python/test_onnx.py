@@ -110,7 +110,7 @@ def test_names_are_the_models(tmp_path):
     assert loaded.metadata == {"task": "none"}
 
 
-def test_Y14_flatten_of_any_axis_has_the_right_rank(tmp_path):
+def test_Y14_Flatten_of_any_axis_has_the_right_rank(tmp_path):
     for start in (0, 1, 2, -1):
         layer = nn.Flatten(start)
         layer.eval()
@@ -119,7 +119,7 @@ def test_Y14_flatten_of_any_axis_has_the_right_rank(tmp_path):
             np.testing.assert_array_equal(eo.run_onnx(path, x), layer(eo.tensor(x)).numpy())
 
 
-def test_Y14_a_class_called_as_the_librarys_exports_what_it_computes(tmp_path):
+def test_Y14_A_class_called_as_the_librarys_exports_what_it_computes(tmp_path):
     class Linear(nn.Module):
         def __init__(self):
             super().__init__()
@@ -135,7 +135,7 @@ def test_Y14_a_class_called_as_the_librarys_exports_what_it_computes(tmp_path):
     np.testing.assert_allclose(eo.run_onnx(path, x), x.sum(1, keepdims=True) * 2 + 1 + np.zeros((2, 3)), rtol=1e-6)
 
 
-def test_Y14_a_child_in_training_mode_is_refused_by_name(tmp_path):
+def test_Y14_A_child_in_training_mode_is_refused_by_name(tmp_path):
     net = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Dropout(0.5)))
     with pytest.raises(eo.EveryOSerializationError, match="the model .*training mode"):
         eo.export_onnx(net, tmp_path / "net.onnx", input_shape=(1, 3))
@@ -183,8 +183,7 @@ def test_refusals_have_the_words_of_the_contract(tmp_path):
         (lambda: eo.export_onnx(linear, path, input_shape=(1, 3), opset=99), "opset"),
         (lambda: eo.export_onnx(eo.relu, path, input_shape=(1, 3)), "export_onnx_traced"),
         (lambda: eo.export_onnx_traced(lambda x: eo.relu(x).numpy(), path, input_shape=(1, 3)), "return"),
-        (lambda: eo.export_onnx_traced(lambda x: eo.dropout(x, 0.5, training=True) if hasattr(eo, "dropout") else (_ for _ in ()).throw(
-            eo.EveryOSerializationError("export_onnx_traced")), path, input_shape=(1, 3)), "export_onnx_traced"),
+        (lambda: eo.export_onnx_traced(lambda x: nn.MSELoss()(x, x), path, input_shape=(1, 3)), "no ONNX form.*export_onnx_traced"),
     ):
         with pytest.raises((eo.EveryOSerializationError, TypeError, ValueError), match=words):
             export()
@@ -243,26 +242,34 @@ def test_float16_and_bfloat16(tmp_path):
             assert np.max(np.abs(eo.run_onnx(path, x).astype(np.float64) - ours)) <= allowed
 
 
+TRAINING = """
+import sys
+import numpy as np
+import everyo as eo
+from everyo import nn
+
+net = nn.Sequential(nn.Linear(4, 8, seed=0), nn.BatchNorm1D(8), nn.Dropout(0.5, seed=3), nn.Linear(8, 2, seed=1))
+optimizer = eo.Adam(net.parameters(), lr=1e-2)
+for step in range(6):
+    x = np.random.default_rng(step).normal(size=(8, 4)).astype(np.float32)
+    net.zero_grad()
+    eo.mean(net(eo.tensor(x)) ** 2).backward()
+    if len(sys.argv) > 1:
+        net.eval()
+        eo.export_onnx(net, sys.argv[1], input_shape=(1, 4), check=True)
+        net.train()
+    optimizer.step()
+print(eo._core.digest(net.state_dict()))
+"""
+
+
 def test_training_goes_on_after_an_export(tmp_path):
-    """The bits of a run with exports between its steps are those of a run without."""
-
-    def trained(export):
-        net = nn.Sequential(nn.Linear(4, 8, seed=0), nn.BatchNorm1D(8), nn.Dropout(0.5, seed=3), nn.Linear(8, 2, seed=1))
-        optimizer = eo.Adam(net.parameters(), lr=1e-2)
-        for step in range(6):
-            x = np.random.default_rng(step).normal(size=(8, 4)).astype(np.float32)
-            net.zero_grad()
-            eo.mean(net(eo.tensor(x)) ** 2).backward()
-            if export:
-                net.eval()
-                eo.export_onnx(net, tmp_path / "net.onnx", input_shape=(1, 4), check=True)
-                net.train()
-            optimizer.step()
-        return net.state_dict()
-
-    plain, exported = trained(False), trained(True)
-    for name, value in plain.items():
-        np.testing.assert_array_equal(value, exported[name], err_msg=name)
+    """The bits of a run with exports between its steps are those of a run without; each in a process, for dropout's draws."""
+    digests = set()
+    for arguments in ([], [os.fspath(tmp_path / "net.onnx")]):
+        command = [sys.executable, "-c", TRAINING, *arguments]
+        digests.add(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+    assert len(digests) == 1
 
 
 def test_the_digits_net_classes_all_rows_the_same(tmp_path):
@@ -304,7 +311,7 @@ def test_wrong_runs_are_errors(tmp_path):
         (lambda: eo.run_onnx(path, x, input_name="inptu"), "inptu"),
         (lambda: eo.run_onnx(path, x[:, :2]), "shape|size"),
         (lambda: eo.run_onnx(path, {}), "input"),
-        (lambda: eo.run_onnx(path, np.array([["a"]])), ""),
+        (lambda: eo.run_onnx(path, np.array([["a"]])), "numbers|dtype"),
         (lambda: eo.run_onnx(tmp_path / "gone.onnx", x), "gone.onnx"),
     ):
         with pytest.raises((eo.EveryOError, ValueError, FileNotFoundError), match=words):

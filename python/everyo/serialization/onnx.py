@@ -88,9 +88,10 @@ def export_onnx_traced(
     if input_shape is not None:
         given.append((input_name, dtype_name(input_dtype), tuple(input_shape), 2))
     for name, example in (inputs or {}).items():
-        value = example if isinstance(example, Tensor) else _core.as_tensor(np.asarray(example))
+        value = example if isinstance(example, Tensor) else np.asarray(example)
         whole = not is_floating(value.dtype) and value.size > 0
-        given.append((name, dtype_name(value.dtype), tuple(value.shape), int(np.max(value.numpy())) + 1 if whole else 2))
+        below = int(np.max(value.numpy() if isinstance(value, Tensor) else value)) + 1 if whole else 2
+        given.append((name, dtype_name(value.dtype), tuple(value.shape), below))
     state: dict[str, Any] = {}
     if isinstance(function, Module):
         _require_eval(function)
