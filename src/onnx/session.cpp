@@ -23,7 +23,7 @@ struct Element {
   std::string_view name;
   std::optional<DType> dtype{};
 };
-constexpr std::array<Element, 24> elements{{{"undefined"},
+constexpr std::array<Element, 27> elements{{{"undefined"},
                                             {"float32", DType::float32},
                                             {"uint8", DType::uint8},
                                             {"int8"},
@@ -46,7 +46,10 @@ constexpr std::array<Element, 24> elements{{{"undefined"},
                                             {"float8e5m2fnuz"},
                                             {"uint4"},
                                             {"int4"},
-                                            {"float4e2m1"}}};
+                                            {"float4e2m1"},
+                                            {"float8e8m0"},
+                                            {"uint2"},
+                                            {"int2"}}};
 static_assert(ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16 == 16 && ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4 == 22,
               "the runtime's numbers are the format's");
 

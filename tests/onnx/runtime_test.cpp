@@ -144,6 +144,8 @@ TEST_F(OnnxRuntimeTest, ElementTypesAreTheFormats) {
   EXPECT_EQ(onnx_runtime::element_of_dtype(int32), TensorProto::INT32);
   EXPECT_EQ(onnx_runtime::element_of_dtype(uint8), TensorProto::UINT8);
   EXPECT_EQ(onnx_runtime::element_of_dtype(boolean), TensorProto::BOOL);
+  EXPECT_EQ(onnx_runtime::name_of_element(26), "int2");
+  EXPECT_EQ(onnx_runtime::name_of_element(27), "number 27");
   EXPECT_FALSE(onnx_runtime::dtype_of_element(0));
   EXPECT_FALSE(onnx_runtime::dtype_of_element(-1));
   EXPECT_FALSE(onnx_runtime::dtype_of_element(TensorProto::STRING));
