@@ -57,10 +57,6 @@ std::string where_they_part(const OnnxFunction& function, std::span<const OnnxIn
   Signature signature = exported.signature;
   open.outputs.clear();
   signature.outputs.clear();
-  std::erase_if(open.graph.nodes, [&](const onnx::Node& node) {
-    return std::ranges::any_of(exported.whole.outputs,
-                               [&](const onnx::Value& output) { return node.outputs[0] == output.name; });
-  });
   for (const MadeValue& made : exported.whole.made) {
     if (std::ranges::find(open.outputs, made.value.name, &onnx::Value::name) != open.outputs.end()) continue;
     open.outputs.push_back(made.value);

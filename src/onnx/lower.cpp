@@ -123,10 +123,31 @@ class Lowering {
                          ErrorKind::serialization);
       const onnx::Value value = edge_of(trace_.outputs[i], &trace_.steps.back());
       const std::string name = count == 1 ? options.output_name : fmt::format("{}_{}", options.output_name, i);
-      // A node of its own, so that an output may be an input, a weight, or another output, too.
-      graph().nodes.push_back({"Identity", {value.name}, {name}, {}, ""});
+      // An input, a weight, or a value that is an output already gets a node of its own.
+      if (!rename(value.name, name)) graph().nodes.push_back({"Identity", {value.name}, {name}, {}, ""});
       lowered_.outputs.push_back({name, value.spec});
     }
+  }
+
+  // Gives a value that a node makes the name of an output, unless it has one already.
+  bool rename(const std::string& from, const std::string& to) {
+    const auto made_here = [&](const onnx::Node& node) {
+      return std::ranges::find(node.outputs, from) != node.outputs.end();
+    };
+    const auto is_output = [&](const onnx::Value& output) { return output.name == from; };
+    if (std::ranges::none_of(graph().nodes, made_here) || std::ranges::any_of(lowered_.outputs, is_output))
+      return false;
+    for (onnx::Node& node : graph().nodes) {
+      std::ranges::replace(node.inputs, from, to);
+      std::ranges::replace(node.outputs, from, to);
+    }
+    for (MadeValue& made : lowered_.made)
+      if (made.value.name == from) made.value.name = to;
+    for (auto& [body, value] : by_body_)
+      if (value.name == from) value.name = to;
+    for (auto& [place, value] : by_place_)
+      if (value.name == from) value.name = to;
+    return true;
   }
 
   const Trace& trace_;

@@ -41,9 +41,9 @@ void describe(onnx_file::AttributeProto& message, const onnx::Attribute& attribu
   }
 }
 
-void describe(onnx_file::NodeProto& message, const onnx::Node& node) {
+void describe(onnx_file::NodeProto& message, const onnx::Node& node, int index) {
   message.set_op_type(node.type);
-  message.set_name(node.outputs[0]);
+  message.set_name(fmt::format("{}{}{}_{}", node.scope, node.scope.empty() ? "" : "/", node.type, index));
   for (const std::string& name : node.inputs) message.add_input(name);
   for (const std::string& name : node.outputs) message.add_output(name);
   for (const onnx::Attribute& attribute : node.attributes) describe(*message.add_attribute(), attribute);
@@ -118,7 +118,7 @@ void fill(onnx_file::ModelProto& model, const LoweredGraph& lowered, const Signa
         dimension.set_dim_value(extent.constant);
     });
   for (const onnx::Constant& constant : lowered.graph.constants) describe(*graph.add_initializer(), constant, external);
-  for (const onnx::Node& node : lowered.graph.nodes) describe(*graph.add_node(), node);
+  for (const onnx::Node& node : lowered.graph.nodes) describe(*graph.add_node(), node, graph.node_size());
 }
 
 ModelFile::ModelFile(const std::filesystem::path& path, const LoweredGraph& lowered, const Signature& signature,
