@@ -1,0 +1,137 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "everyo/nn.h"
+#include "everyo/onnx.h"
+#include "everyo/op.h"
+#include "everyo/ops.h"
+#include "onnx/symbols.h"
+#include "support/temporary_folder.h"
+
+// What is exported, what is refused, and what is left behind.
+namespace everyo {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace ox = onnx_export;
+
+std::string refusal_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+/// y = x + x here, and x * x in the file.
+constexpr Record<> wrong_record{
+    .name = "test_wrong",
+    .policy = CastPolicy::follow,
+    .infer = [](const Inputs& in, const NoAttrs&) -> Specs { return in[0].spec(); },
+    .forward =
+        [](const Call& c, const NoAttrs&) {
+          for (std::size_t i = 0; i < c.in[0].data<float>().size(); ++i) c.out[0].data<float>()[i] = 2 * c.in[0].data<float>()[i];
+        },
+    .backward = no("a test op"),
+    .cost = [](const Inputs&, const Specs&, const NoAttrs&) -> Cost { return {.flops = 1, .bytes = 1}; },
+    .onnx = [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values { return {g.node("Mul", {v[0], v[0]}, v[0].spec)}; },
+    .composed = no("primitive")};
+
+struct Wrong : Module<Wrong> {
+  [[nodiscard]] Tensor forward(const Tensor& x) const { return apply<wrong_record>({}, x); }
+};
+struct Net : Module<Net> {
+  void visit(Visitor& v) { v("first", first)("middle", middle)("last", last); }
+  [[nodiscard]] Tensor forward(const Tensor& x) const { return last(middle(relu(first(x)))); }
+  Linear first{4, 6, {.seed = 0}};
+  Wrong middle;
+  Linear last{6, 2, {.seed = 1}};
+};
+
+TEST(Export, ACheckThatFailsNamesWhereTheTwoPartAndLeavesNothing) {
+  Net net;
+  net.eval();
+  const TemporaryFolder folder;
+  EXPECT_THAT(refusal_of([&] { export_onnx(net, folder.path() / "net.onnx", {1, 4}, {.check = true}); }),
+              AllOf(HasSubstr("part first in module 'middle', op test_wrong"), HasSubstr("'output'"), HasSubstr("allowed")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Export, AFileThatIsThereOutlivesARefusal) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "net.onnx";
+  std::ofstream(path) << "before";
+  Net net;
+  net.eval();
+  (void)refusal_of([&] { export_onnx(net, path, {1, 4}, {.external_data_above = 0, .check = true}); });
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  EXPECT_EQ(text, "before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Export, OneTensorMayBeInputOutputAndTwoOutputs) {
+  const TemporaryFolder folder;
+  const Tensor weight = Tensor::full({3, 3}, 0.5);
+  const OnnxFunction function = [&](std::span<const Tensor> in) {
+    const Tensor y = matmul(in[0], weight);
+    return std::vector<Tensor>{y, in[0], y, weight, y.detach()};
+  };
+  const OnnxInput input{"x", {float32, {2, 3}}};
+  const OnnxReport report = export_onnx_traced(function, folder.path() / "f.onnx", std::span(&input, 1), {.check = true}, {{"weight", weight}});
+  EXPECT_EQ(report.agreements.size(), 5u);
+  const NamedTensors out = run_onnx(folder.path() / "f.onnx", {{"x", Tensor::ones({4, 3})}});
+  EXPECT_THAT(out[0].second.to_vector(), testing::Each(1.5));
+  EXPECT_EQ(out[2].second.to_vector(), out[0].second.to_vector());
+  EXPECT_EQ(out[3].second.shape(), (Shape{3, 3}));
+}
+
+TEST(Export, WhatIsChangedInPlaceIsRefused) {
+  const TemporaryFolder folder;
+  const OnnxInput input{"x", {float32, {2, 3}}};
+  const auto refused = [&](const OnnxFunction& function) {
+    return refusal_of([&] { export_onnx_traced(function, folder.path() / "f.onnx", std::span(&input, 1)); });
+  };
+  EXPECT_THAT(refused([](std::span<const Tensor> in) {
+                const Tensor y = relu(in[0]);
+                y.assign(Tensor::ones(y.shape()));
+                return std::vector<Tensor>{y + 1.0};
+              }),
+              AllOf(HasSubstr("relu"), HasSubstr("changed in place")));
+  EXPECT_THAT(refused([](std::span<const Tensor> in) {
+                in[0].assign(Tensor::ones(in[0].shape()));
+                return std::vector<Tensor>{in[0] + 1.0};
+              }),
+              HasSubstr("changes input 'x' in place"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+using Sizes = std::vector<std::vector<std::int64_t>>;
+const Sizes one_size{{2}, {3}, {5}}, two_sizes{{2, 4}, {3, 4}, {2, 5}, {5, 7}};
+
+TEST(Extents, AreSumsOrProductsThatTheLastRunConfirms) {
+  const auto text = [](const Sizes& sizes, const std::vector<std::int64_t>& values) -> std::string {
+    ox::Symbols symbols;
+    symbols.list = {{"batch", "x"}, {"time", "x"}};
+    const auto extent = ox::extent_of(values, sizes);
+    if (!extent) return "none";
+    return extent->fixed() ? std::to_string(extent->constant) : extent->text(symbols);
+  };
+  EXPECT_EQ(text(one_size, {7, 7, 7}), "7");
+  EXPECT_EQ(text(one_size, {2, 3, 5}), "batch");
+  EXPECT_EQ(text(one_size, {5, 7, 11}), "2*batch + 1");
+  EXPECT_EQ(text(one_size, {1, 2, 4}), "batch - 1");
+  EXPECT_EQ(text(one_size, {4, 9, 25}), "batch*batch");
+  EXPECT_EQ(text(one_size, {1, 1, 2}), "none");  // half of it, rounded down
+  EXPECT_EQ(text(two_sizes, {8, 12, 10, 35}), "batch*time");
+  EXPECT_EQ(text(two_sizes, {24, 36, 30, 105}), "3*batch*time");
+  EXPECT_EQ(text(two_sizes, {6, 7, 7, 12}), "batch + time");
+  EXPECT_EQ(text(two_sizes, {6, 7, 7, 13}), "none");
+}
+
+}  // namespace
+}  // namespace everyo
