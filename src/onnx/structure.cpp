@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "onnx/messages.h"
+#include "onnx/operator_structure.h"
 #include "onnx/structure_place.h"
 #include "onnx/tensor_structure.h"
 
@@ -164,6 +165,7 @@ class Checker {
         if (!names.insert(attribute.name()).second) at_attribute.fail("there are two of this name");
         check_attribute(attribute, scope, section, at_attribute);
       }
+      if (domain.empty()) check_operator(node, at);
       for (const std::string& output : node.output()) {
         if (!output.empty()) scope.define(output, at);
       }
