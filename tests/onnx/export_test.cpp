@@ -34,11 +34,14 @@ constexpr Record<> wrong_record{
     .infer = [](const Inputs& in, const NoAttrs&) -> Specs { return in[0].spec(); },
     .forward =
         [](const Call& c, const NoAttrs&) {
-          for (std::size_t i = 0; i < c.in[0].data<float>().size(); ++i) c.out[0].data<float>()[i] = 2 * c.in[0].data<float>()[i];
+          for (std::size_t i = 0; i < c.in[0].data<float>().size(); ++i)
+            c.out[0].data<float>()[i] = 2 * c.in[0].data<float>()[i];
         },
     .backward = no("a test op"),
     .cost = [](const Inputs&, const Specs&, const NoAttrs&) -> Cost { return {.flops = 1, .bytes = 1}; },
-    .onnx = [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values { return {g.node("Mul", {v[0], v[0]}, v[0].spec)}; },
+    .onnx = [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values {
+      return {g.node("Mul", {v[0], v[0]}, v[0].spec)};
+    },
     .composed = no("primitive")};
 
 struct Wrong : Module<Wrong> {
@@ -56,8 +59,11 @@ TEST(Export, ACheckThatFailsNamesWhereTheTwoPartAndLeavesNothing) {
   Net net;
   net.eval();
   const TemporaryFolder folder;
-  EXPECT_THAT(refusal_of([&] { export_onnx(net, folder.path() / "net.onnx", {1, 4}, {.check = true}); }),
-              AllOf(HasSubstr("part first in module 'middle', op test_wrong"), HasSubstr("'output'"), HasSubstr("allowed")));
+  EXPECT_THAT(
+      refusal_of([&] {
+        export_onnx(net, folder.path() / "net.onnx", {1, 4}, {.check = true});
+      }),
+      AllOf(HasSubstr("part first in module 'middle', op test_wrong"), HasSubstr("'output'"), HasSubstr("allowed")));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
@@ -82,7 +88,8 @@ TEST(Export, OneTensorMayBeInputOutputAndTwoOutputs) {
     return std::vector<Tensor>{y, in[0], y, weight, y.detach()};
   };
   const OnnxInput input{"x", {float32, {2, 3}}};
-  const OnnxReport report = export_onnx_traced(function, folder.path() / "f.onnx", std::span(&input, 1), {.check = true}, {{"weight", weight}});
+  const OnnxReport report = export_onnx_traced(function, folder.path() / "f.onnx", std::span(&input, 1),
+                                               {.check = true}, {{"weight", weight}});
   EXPECT_EQ(report.agreements.size(), 5u);
   const NamedTensors out = run_onnx(folder.path() / "f.onnx", {{"x", Tensor::ones({4, 3})}});
   EXPECT_THAT(out[0].second.to_vector(), testing::Each(1.5));
