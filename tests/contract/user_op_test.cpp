@@ -104,7 +104,7 @@ constexpr auto bad_value = with([](eo::Record<>& r) {
     each(c.in[0], c.in[0], c.out[0], [](auto x, auto) { return x * x + static_cast<decltype(x)>(0.03125); });
   };
 });
-TEST(WrongOp, ValueIsCaught) { expect_caught_by<bad_value>("values", {"rounding", "composed"}); }
+TEST(WrongOp, ValueIsCaught) { expect_caught_by<bad_value>("values", {"rounding", "composed", "runtime"}); }
 
 constexpr auto bad_gradient = with([](eo::Record<>& r) {
   r.backward = [](eo::Backward& b, const eo::NoAttrs&) {
@@ -139,7 +139,7 @@ constexpr auto half_arithmetic = with([](eo::Record<>& r) {
       for (eo::BFloat16& y : c.out[0].data<eo::BFloat16>()) y.bits = static_cast<std::uint16_t>(y.bits & 0xfffcu);
   };
 });
-TEST(WrongOp, RoundingIsCaught) { expect_caught_by<half_arithmetic>("rounding", {"composed"}); }
+TEST(WrongOp, RoundingIsCaught) { expect_caught_by<half_arithmetic>("rounding", {"composed", "runtime"}); }
 
 constexpr auto wide_gradient = with([](eo::Record<>& r) {
   r.policy = eo::CastPolicy::keep32;  // and yet gives halves under autocast
@@ -209,17 +209,24 @@ constexpr auto broken_graph = with([](eo::Record<>& r) {
     return {g.node("Mul", {v[0], {"nowhere", v[0].spec}}, v[0].spec)};
   };
 });
-TEST(WrongOp, UndefinedEdgeIsCaught) { expect_caught_by<broken_graph>("lowering"); }
+TEST(WrongOp, UndefinedEdgeIsCaught) { expect_caught_by<broken_graph>("lowering", {"runtime"}); }
 constexpr auto empty_graph = with([](eo::Record<>& r) {
   r.onnx = [](eo::onnx::Graph&, const eo::onnx::Values& v, const eo::NoAttrs&) -> eo::onnx::Values { return {v[0]}; };
 });
-TEST(WrongOp, EmptyGraphIsCaught) { expect_caught_by<empty_graph>("lowering"); }
+TEST(WrongOp, EmptyGraphIsCaught) { expect_caught_by<empty_graph>("lowering", {"runtime"}); }
 constexpr auto other_spec_in_graph = with([](eo::Record<>& r) {
   r.onnx = [](eo::onnx::Graph& g, const eo::onnx::Values& v, const eo::NoAttrs&) -> eo::onnx::Values {
     return {g.node("Mul", {v[0], v[0]}, {eo::float64, v[0].spec.shape})};
   };
 });
-TEST(WrongOp, OtherSpecInTheGraphIsCaught) { expect_caught_by<other_spec_in_graph>("lowering"); }
+TEST(WrongOp, OtherSpecInTheGraphIsCaught) { expect_caught_by<other_spec_in_graph>("lowering", {"runtime"}); }
+
+constexpr auto other_op_in_graph = with([](eo::Record<>& r) {
+  r.onnx = [](eo::onnx::Graph& g, const eo::onnx::Values& v, const eo::NoAttrs&) -> eo::onnx::Values {
+    return {g.node("Add", {v[0], v[0]}, v[0].spec)};
+  };
+});
+TEST(WrongOp, OtherOpInTheGraphIsCaught) { expect_caught_by<other_op_in_graph>("runtime"); }
 
 constexpr auto leaves_the_last = with([](eo::Record<>& r) {
   r.forward = [](const eo::Call& c, const eo::NoAttrs& a) {
