@@ -15,9 +15,21 @@
 namespace everyo::inline v1 {
 namespace {
 
+constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min(),
+                       highest = std::numeric_limits<std::int64_t>::max();
+// Where nothing is left backwards; in the runtime the highest number is no bound at all.
+constexpr std::int64_t beyond = highest - 1;
+
+// A range as it was asked for: negative bounds count from the end, and those outside are moved to it.
+struct Asked {
+  std::int64_t start = 0, stop = highest, step = 1;
+  bool operator==(const Asked&) const = default;
+};
+
 struct SliceAttrs {
   Shape shape;  // of y with the axes that go away, whose sizes are 1
   std::array<std::int64_t, static_cast<std::size_t>(Shape::max_rank)> start{}, step{};
+  std::array<Asked, static_cast<std::size_t>(Shape::max_rank)> asked{};
   std::uint32_t dropped = 0;  // bit d: axis d goes away
 
   [[nodiscard]] bool drops(std::int64_t axis) const { return (dropped >> axis & 1) != 0; }
@@ -74,25 +86,46 @@ std::optional<std::size_t> view_of_slice(const Inputs& in, const SliceAttrs& a) 
   return static_cast<std::size_t>(window.first) * size_of(in[0].dtype());
 }
 
-onnx::Values lower_slice(onnx::Graph& g, const onnx::Values& in, const SliceAttrs& a) {
-  std::vector<std::int64_t> starts, ends, axes, steps, dropped;
-  const Shape& x = in[0].spec.shape;
-  for (std::int64_t d = 0; d < x.rank(); ++d) {
-    const auto at = static_cast<std::size_t>(d);
-    if (a.drops(d)) dropped.push_back(d);
-    if (a.shape[d] == x[d] && a.step[at] == 1) continue;  // whole: a batch stays free
-    const std::int64_t end = a.start[at] + a.shape[d] * a.step[at];
-    starts.push_back(a.start[at]);
-    ends.push_back(end < 0 ? std::numeric_limits<std::int64_t>::min() : end);  // before the first element
-    axes.push_back(d);
-    steps.push_back(a.step[at]);
+// A Slice of ONNX: some axes, a range each.
+struct Ranges {
+  std::vector<std::int64_t> starts, stops, axes, steps;
+
+  void add(std::int64_t axis, const Asked& range) {
+    starts.push_back(range.start);
+    stops.push_back(range.stop);
+    axes.push_back(axis);
+    steps.push_back(range.step);
   }
-  const Spec spec{in[0].spec.dtype, a.shape};
-  onnx::Value y = in[0];
-  if (!axes.empty())
-    y = g.node("Slice", {y, g.integers(starts), g.integers(ends), g.integers(axes), g.integers(steps)}, spec);
-  if (!dropped.empty()) return {g.node("Squeeze", {y, g.integers(dropped)}, {spec.dtype, sliced_shape(a)})};
-  return {axes.empty() ? g.node("Identity", {y}, spec) : y};
+  [[nodiscard]] onnx::Value node(onnx::Graph& g, const onnx::Value& x, const Shape& shape) const {
+    if (axes.empty()) return x;
+    return g.node("Slice", {x, g.integers(starts), g.integers(stops), g.integers(axes), g.integers(steps)},
+                  {x.spec.dtype, shape});
+  }
+};
+
+// ONNX resolves bounds by the same rules, so the file has them as asked for: they hold for any size of an axis. But it
+// moves a start before the first element to that one: a range backwards from there is cut off at its start, and then
+// taken from the last.
+onnx::Values lower_slice(onnx::Graph& g, const onnx::Values& in, const SliceAttrs& a) {
+  Ranges cuts, ranges;
+  std::vector<std::int64_t> dropped;
+  Shape cut = in[0].spec.shape;
+  for (std::int64_t d = 0; d < a.shape.rank(); ++d) {
+    Asked range = a.asked[static_cast<std::size_t>(d)];
+    if (a.drops(d)) dropped.push_back(d);
+    if (range == Asked{}) continue;
+    if (range.step < 0 && range.start < -1) {
+      const std::int64_t end = range.start + 1;
+      cuts.add(d, {0, end, 1});
+      cut.set(d, std::max<std::int64_t>(cut[d] + end, 0));
+      if (range.stop < 0 && range.stop != lowest) range.stop = range.stop < end ? range.stop - end : beyond;
+      range.start = highest;
+    }
+    ranges.add(d, range);
+  }
+  const onnx::Value y = ranges.node(g, cuts.node(g, in[0], cut), a.shape);
+  if (!dropped.empty()) return {g.node("Squeeze", {y, g.integers(dropped)}, {y.spec.dtype, sliced_shape(a)})};
+  return {ranges.axes.empty() ? g.node("Identity", {y}, y.spec) : y};
 }
 
 constexpr Record<SliceAttrs> slice_record{
@@ -138,6 +171,9 @@ std::int64_t place_of(std::string_view op, std::int64_t index, const Shape& x, s
   return index < 0 ? index + size : index;
 }
 
+// One element: after the last one nothing stops.
+Asked asked_at(std::int64_t index) { return {index, index == -1 ? highest : index + 1, 1}; }
+
 // Python's rules: negative bounds count from the end, and bounds outside are moved to it.
 void resolve(const Slice& slice, const Shape& x, std::int64_t axis, SliceAttrs& a) {
   const std::int64_t size = x[axis];
@@ -146,6 +182,7 @@ void resolve(const Slice& slice, const Shape& x, std::int64_t axis, SliceAttrs& 
     a.shape.push_back(1);
     a.start[at] = place_of("slice", slice.start.value_or(0), x, axis);
     a.step[at] = 1;
+    a.asked[at] = asked_at(slice.start.value_or(0));
     a.dropped |= std::uint32_t{1} << axis;
     return;
   }
@@ -164,6 +201,8 @@ void resolve(const Slice& slice, const Shape& x, std::int64_t axis, SliceAttrs& 
   a.shape.push_back(span <= 0 ? 0 : 1 + (span - 1) / stride);
   a.start[at] = start;
   a.step[at] = step;
+  a.asked[at] = {slice.start.value_or(forward ? 0 : highest),
+                 slice.stop ? std::min(*slice.stop, beyond) : (forward ? highest : lowest), slice.step};
 }
 
 }  // namespace
@@ -189,6 +228,7 @@ Tensor select(const Tensor& x, std::int64_t index, std::int64_t axis) {
   attrs.shape.set(d, 1);
   attrs.step.fill(1);
   attrs.start[static_cast<std::size_t>(d)] = place_of("select", index, x.shape(), d);
+  attrs.asked[static_cast<std::size_t>(d)] = asked_at(index);
   return apply<slice_record>(attrs, x);
 }
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
+#include <optional>
 
 #include "everyo/nn.h"
 #include "everyo/onnx.h"
@@ -115,6 +117,52 @@ TEST(Export, WhatIsChangedInPlaceIsRefused) {
               }),
               HasSubstr("changes input 'x' in place"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+/// Exports the function with a check, runs the file on other inputs, and compares to the bit.
+void expect_same(const OnnxFunction& function, const std::vector<OnnxInput>& inputs, const NamedTensors& values,
+                 const OnnxOptions& options = {}) {
+  const TemporaryFolder folder;
+  OnnxOptions checked = options;
+  checked.check = true;
+  export_onnx_traced(function, folder.path() / "f.onnx", inputs, checked);
+  std::vector<Tensor> tensors;
+  for (const auto& [name, value] : values) tensors.push_back(value);
+  const std::vector<Tensor> ours = function(tensors);
+  const NamedTensors theirs = run_onnx(folder.path() / "f.onnx", values);
+  ASSERT_EQ(theirs.size(), ours.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_EQ(theirs[i].second.spec(), ours[i].spec());
+    EXPECT_EQ(theirs[i].second.to_vector(), ours[i].to_vector());
+  }
+}
+
+TEST(Export, RangesOfAnOpenAxisAreKeptAsAskedFor) {
+  const std::vector<OnnxInput> inputs{{"x", {float32, {2, 3}}}};
+  const Tensor x =
+      Tensor::from<float>(std::vector<float>{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17,
+                                             18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35},
+                          {12, 3});
+  using Bounds = std::optional<std::int64_t>;
+  const Bounds none;
+  for (const Slice& range :
+       {Slice{none, 10},       Slice{-10, none},     Slice{5, none},
+        Slice{none, 2},        Slice{none, none, 2}, Slice{none, none, 5},
+        Slice{1, none},        Slice{none, -1},      Slice{none, none, -1},
+        Slice{none, none, -7}, Slice{8, 1, -3},      Slice{-2, -20, -1},
+        Slice{-2, none, -1},   Slice{-3, -8, -2},    Slice{-4, -2, -1},
+        Slice{-2, 1, -1},      Slice{-1, -4, -1},    Slice{3, std::numeric_limits<std::int64_t>::max(), -1},
+        Slice{3, 3},           Slice::at(0),         Slice::at(-1)})
+    expect_same([&](std::span<const Tensor> in) { return std::vector<Tensor>{slice(in[0], {range}) * 2.0}; }, inputs,
+                {{"x", x}});
+  for (const std::int64_t index : {1, -2})
+    expect_same([&](std::span<const Tensor> in) { return std::vector<Tensor>{slice(in[0], {Slice::at(index)}) * 2.0}; },
+                inputs, {{"x", x}}, {.check_batches = {2, 7}});
+  expect_same(
+      [](std::span<const Tensor> in) {
+        return std::vector<Tensor>{select(in[0], -1, 0), select(in[0], 1, -1)};
+      },
+      inputs, {{"x", x}});
 }
 
 using Sizes = std::vector<std::vector<std::int64_t>>;
