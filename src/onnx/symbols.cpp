@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "everyo/ops.h"
 
@@ -170,11 +172,11 @@ class Unifier {
     const auto number = [&](std::int64_t value) { return graph_.integers({value}).name; };
     if (extent.fixed()) return number(extent.constant);
     if (const auto symbol = extent.symbol()) return edge_of_symbol(*symbol);
-    const std::string text = extent.text(symbols_);
-    if (const auto known = edges_.find(text); known != edges_.end()) return known->second;
+    const auto key = std::tuple(extent.product, extent.constant, extent.factors);
+    if (const auto known = computed_.find(key); known != computed_.end()) return known->second;
     std::string result = extent.constant == (extent.product ? 1 : 0) ? "" : number(extent.constant);
     const auto join = [&](const char* type, const std::string& a, const std::string& b) {
-      const std::string name = fmt::format("size/{}_{}", type, sizes_first_.size());
+      const std::string name = fmt::format("size_{}/{}", type, sizes_first_.size());
       sizes_first_.push_back({type, {a, b}, {name}, {}, ""});
       return name;
     };
@@ -186,17 +188,17 @@ class Unifier {
       for (std::int64_t k = 1; extent.product && k < factor; ++k) term = join("Mul", term, edge_of_symbol(i));
       result = result.empty() ? term : join(extent.product ? "Mul" : "Add", result, term);
     }
-    return edges_[text] = result;
+    return computed_[key] = result;
   }
 
   std::string edge_of_symbol(std::size_t i) {
     const Symbol& symbol = symbols_.list[i];
-    if (const auto known = edges_.find(symbol.name); known != edges_.end()) return known->second;
-    const std::string shape = "size/" + symbol.name + "/shape", name = "size/" + symbol.name;
+    const std::string shape = "shape/" + symbol.name, name = "size/" + symbol.name;
+    if (!symbols_made_.insert(i).second) return name;
     const std::string axis = graph_.integers({symbol.axis}).name;
     sizes_first_.push_back({"Shape", {symbol.input}, {shape}, {}, ""});
     sizes_first_.push_back({"Gather", {shape, axis}, {name}, {{"axis", std::int64_t{0}}}, ""});
-    return edges_[symbol.name] = name;
+    return name;
   }
 
   OutputExtents extents_of_outputs() {
@@ -224,7 +226,8 @@ class Unifier {
   onnx::Graph& graph_;
   std::map<std::string, const onnx::Node*> readers_;  // the first of each edge
   std::vector<onnx::Node> sizes_first_;               // what computes sizes, from the inputs alone
-  std::map<std::string, std::string> edges_;          // of an extent's text
+  std::set<std::size_t> symbols_made_;                // those that have edges
+  std::map<std::tuple<bool, std::int64_t, std::vector<std::int64_t>>, std::string> computed_;  // edges of other extents
 };
 
 }  // namespace

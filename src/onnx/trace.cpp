@@ -45,18 +45,10 @@ std::vector<Shape> Symbols::shapes(std::span<const OnnxInput> inputs, std::span<
 }
 
 Symbols symbols_of(std::span<const OnnxInput> inputs, const OnnxOptions& options) {
-  Symbols symbols;
-  const auto add = [&](std::size_t input, std::int64_t axis, const std::string& name, bool batch) {
-    const auto known = std::ranges::find(symbols.list, name, &Symbol::name);
-    symbols.of_axis[{input, axis}] = static_cast<std::size_t>(known - symbols.list.begin());
-    if (known != symbols.list.end()) return;
-    const std::int64_t given = std::max<std::int64_t>(inputs[input].spec.shape[axis], 2);
-    symbols.list.push_back({name, inputs[input].name, axis, batch ? base_batch : given,
-                            batch ? varied_batch : given + 1, batch ? last_batch : given + 3});
-  };
+  std::map<std::pair<std::size_t, std::int64_t>, std::string> names;  // (input, axis) -> the last name given
   if (!options.batch_name.empty()) {
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].spec.shape.rank() > 0) add(i, 0, options.batch_name, true);
+      if (inputs[i].spec.shape.rank() > 0) names[{i, 0}] = options.batch_name;
   }
   for (const SymbolicAxis& symbolic : options.symbolic) {
     const std::size_t input = place_of(inputs, symbolic);
@@ -69,7 +61,18 @@ Symbols symbols_of(std::span<const OnnxInput> inputs, const OnnxOptions& options
     if (symbolic.name.empty())
       throw ValueError(
           fmt::format("[export_onnx] axis {} of input '{}' has an empty name; name it", axis, symbolic.input));
-    add(input, axis, symbolic.name, symbolic.name == options.batch_name);
+    names[{input, axis}] = symbolic.name;
+  }
+  Symbols symbols;
+  for (const auto& [place, name] : names) {
+    const auto& [input, axis] = place;
+    const auto known = std::ranges::find(symbols.list, name, &Symbol::name);
+    symbols.of_axis[place] = static_cast<std::size_t>(known - symbols.list.begin());
+    if (known != symbols.list.end()) continue;
+    const bool batch = name == options.batch_name;
+    const std::int64_t given = std::max<std::int64_t>(inputs[input].spec.shape[axis], 2);
+    symbols.list.push_back({name, inputs[input].name, axis, batch ? base_batch : given,
+                            batch ? varied_batch : given + 1, batch ? last_batch : given + 3});
   }
   return symbols;
 }

@@ -165,6 +165,24 @@ TEST(Export, RangesOfAnOpenAxisAreKeptAsAskedFor) {
       inputs, {{"x", x}});
 }
 
+TEST(Export, AnAxisHasTheLastNameItWasGiven) {
+  const OnnxFunction function = [](std::span<const Tensor> in) {
+    return std::vector<Tensor>{in[0] * 2.0, broadcast_to(slice(in[1], {Slice::at(0)}), {in[1].shape()[0], 5, 4})};
+  };
+  expect_same(function, {{"a", {float32, {2, 3}}}, {"b", {float32, {2, 4}}}},
+              {{"a", Tensor::ones({9, 3})}, {"b", Tensor::ones({6, 4})}}, {.symbolic = {{"a", 0, "rows"}}});
+}
+
+TEST(Export, NamesOfSizesMayLookLikeSumsAndEdges) {
+  const OnnxFunction function = [](std::span<const Tensor> in) {
+    const std::int64_t batch = in[0].shape()[0], time = in[1].shape()[1];
+    return std::vector<Tensor>{broadcast_to(slice(in[0], {Slice::at(0), Slice::at(0)}), {batch + 1, time, batch, 3})};
+  };
+  for (const char* name : {"batch + 1", "batch/shape", "shape/batch"})
+    expect_same(function, {{"a", {float32, {2, 3}}}, {"b", {float32, {2, 4}}}},
+                {{"a", Tensor::ones({3, 3})}, {"b", Tensor::ones({3, 2})}}, {.symbolic = {{"b", 1, name}}});
+}
+
 using Sizes = std::vector<std::vector<std::int64_t>>;
 const Sizes one_size{{2}, {3}, {5}}, two_sizes{{2, 4}, {3, 4}, {2, 5}, {5, 7}};
 
