@@ -54,6 +54,21 @@ std::vector<std::vector<std::int64_t>> sizes_of_runs(const Symbols& symbols) {
   return runs;
 }
 
+// An input or output that is called as a weight or a value inside would be taken for it.
+void check_names(const LoweredGraph& lowered) {
+  std::set<std::string> names;
+  for (const onnx::Value& input : lowered.inputs) names.insert(input.name);
+  const auto take = [&](const std::string& name) {
+    if (!names.insert(name).second)
+      throw ValueError(fmt::format(
+          "[export_onnx] an input or output is called '{0}', as a weight or a value inside is; call it otherwise "
+          "(input_name, output_name)",
+          name));
+  };
+  for (const onnx::Constant& constant : lowered.graph.constants) take(constant.name);
+  for (const onnx::Node& node : lowered.graph.nodes) std::ranges::for_each(node.outputs, take);
+}
+
 std::string shapes_of(const std::vector<Tensor>& inputs) {
   std::string text;
   for (const Tensor& input : inputs) text += (text.empty() ? "" : ", ") + to_string(input.shape());
@@ -105,6 +120,7 @@ ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInp
   }
   exported.signature.outputs = unify(graphs, symbols, sizes);
   exported.whole = std::move(graphs[0]);
+  check_names(exported.whole);
   return exported;
 }
 

@@ -183,6 +183,18 @@ TEST(Export, NamesOfSizesMayLookLikeSumsAndEdges) {
                 {{"a", Tensor::ones({3, 3})}, {"b", Tensor::ones({3, 2})}}, {.symbolic = {{"b", 1, name}}});
 }
 
+TEST(Export, AnInputOrOutputCalledAsAWeightIsRefused) {
+  Linear linear(3, 3);
+  linear.eval();
+  const TemporaryFolder folder;
+  for (const OnnxOptions& options : {OnnxOptions{.input_name = "weight"}, OnnxOptions{.output_name = "bias"}})
+    EXPECT_THAT(refusal_of([&] {
+                  export_onnx(linear, folder.path() / "f.onnx", {1, 3}, options);
+                }),
+                HasSubstr("call it otherwise"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
 using Sizes = std::vector<std::vector<std::int64_t>>;
 const Sizes one_size{{2}, {3}, {5}}, two_sizes{{2, 4}, {3, 4}, {2, 5}, {5, 7}};
 
