@@ -305,7 +305,7 @@ struct EVERYO_API Tracer {
     std::shared_ptr<void> attrs;
     std::vector<Tensor> in, out;
     std::string module;                     ///< path of the module whose forward called it
-    std::vector<std::uint32_t> versions{};  ///< of the outputs, when they were made
+    std::vector<std::uint32_t> versions{};  ///< of the inputs, then of the outputs, at the call
   };
   std::vector<Step> steps;
 };

@@ -221,7 +221,10 @@ void trace(const Op& op, const void* attrs, std::span<const Tensor* const> in, s
     if (op.attrs_size != 0) std::memcpy(kept.get(), attrs, op.attrs_size);
   }
   Tracer::Step step{&op, std::move(kept), {}, {out.begin(), out.end()}, module_path()};
-  for (const Tensor* t : in) step.in.push_back(*t);
+  for (const Tensor* t : in) {
+    step.in.push_back(*t);
+    step.versions.push_back(t->body()->version());
+  }
   for (const Tensor& t : out) step.versions.push_back(t.body()->version());
   thread_context.tracer->steps.push_back(std::move(step));
 }

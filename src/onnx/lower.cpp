@@ -85,14 +85,18 @@ class Lowering {
     const Tracer::Step& step = trace_.steps[index];
     graph().scope = step.module;
     onnx::Values in;
-    for (const Tensor& tensor : step.in) in.push_back(edge_of(tensor, &step));
+    for (std::size_t k = 0; k < step.in.size(); ++k) {
+      if (step.in[k].body()->version() != step.versions[k])
+        refuse(step, "reads a value that was changed in place afterwards; change a copy()");
+      in.push_back(edge_of(step.in[k], &step));
+    }
     if (!step.op->onnx)
       refuse(step, fmt::format("has no ONNX form: {}; export_onnx_traced takes a function that leaves it out",
                                step.op->no_onnx ? step.op->no_onnx : "its record gives none"));
     onnx::Values out = step.op->onnx(graph(), in, step.attrs.get());
     for (std::size_t k = 0; k < std::min(out.size(), step.out.size()); ++k) {
       const Tensor& tensor = step.out[k];
-      if (tensor.body()->version() != step.versions[k])
+      if (tensor.body()->version() != step.versions[step.in.size() + k])
         refuse(step, "made a value that was changed in place afterwards; change a copy() before it enters an op");
       onnx::Value value = out[k];
       if (tensor.dtype() == bfloat16 && (value.spec.dtype == bfloat16 || computes(step))) value = carried(value, false);

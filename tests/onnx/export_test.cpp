@@ -116,6 +116,14 @@ TEST(Export, WhatIsChangedInPlaceIsRefused) {
                 return std::vector<Tensor>{in[0] + 1.0};
               }),
               HasSubstr("changes input 'x' in place"));
+  const Tensor offset = Tensor::ones({3});
+  EXPECT_THAT(refused([&](std::span<const Tensor> in) {
+                offset.assign(Tensor::full({3}, 2));
+                const Tensor y = in[0] + offset;
+                offset.assign(Tensor::full({3}, 5));
+                return std::vector<Tensor>{y * offset};
+              }),
+              AllOf(HasSubstr("add"), HasSubstr("reads a value that was changed in place")));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
