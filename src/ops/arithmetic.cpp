@@ -4,6 +4,7 @@
 
 #include "kernels/binary.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // add, subtract, multiply, divide, maximum, minimum of two tensors; scale, reciprocal, negative of one.
 // a [A], b [B] -> y [A broadcast with B]; g is y's gradient.
@@ -139,11 +140,18 @@ struct ReciprocalAttrs {
 Attributes describe(const ReciprocalAttrs& a) { return {{"numerator", a.numerator}}; }
 constexpr kernels::UnaryParameters parameters_of(const ReciprocalAttrs& a) noexcept { return {a.numerator, 0}; }
 
+// ONNX has no negative of unsigned integers.
+onnx::Value lower_negative(onnx::Graph& g, const onnx::Value& x) {
+  if (x.spec.dtype != uint8) return g.node("Neg", {x}, x.spec);
+  const onnx::Value wide = lower_cast(g, x, int32);
+  return lower_cast(g, g.node("Neg", {wide}, wide.spec), uint8);
+}
+
 onnx::Values lower_scale(onnx::Graph& g, const onnx::Values& v, const ScaleAttrs& a) {
   onnx::Value y = v[0];
   const Spec spec = y.spec;
   if (a.factor == -1) {
-    y = g.node("Neg", {y}, spec);
+    y = lower_negative(g, y);
   } else if (a.factor != 1 || a.offset == 0) {
     y = g.node("Mul", {y, g.constant(Tensor::scalar(a.factor, spec.dtype))}, spec);
   }
@@ -158,9 +166,8 @@ constexpr Record<ReciprocalAttrs> reciprocal_record = unary_record<Unary::recipr
       return {g.node("Div", {g.constant(Tensor::scalar(a.numerator, v[0].spec.dtype)), v[0]}, v[0].spec)};
     });
 constexpr Record<> negative_record = unary_record<Unary::negative, NoAttrs>(
-    "negative", CastPolicy::follow, [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values {
-      return {g.node("Neg", {v[0]}, v[0].spec)};
-    });
+    "negative", CastPolicy::follow,
+    [](onnx::Graph& g, const onnx::Values& v, const NoAttrs&) -> onnx::Values { return {lower_negative(g, v[0])}; });
 
 template <const auto& record>
 Tensor promoted(const Tensor& a, const Tensor& b, bool floating = false) {

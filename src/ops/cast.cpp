@@ -1,5 +1,6 @@
 #include "kernels/convert.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // cast: x [..] of one dtype -> y [..] of another.
 namespace everyo::inline v1 {
@@ -23,6 +24,17 @@ void share_cast(const Tensor& x, DType to, const Tensor& y) {
   kernels::convert(x.dtype(), x.bytes(), to, y.bytes(), x.size());
   y.body()->storage->retag(MemoryCategory::parameter);  // made again for backward, too
   cache.keep(x, to, y.body()->storage);
+}
+
+// Reals outside of a byte's range become its ends here, and anything in ONNX.
+onnx::Values lower_to(onnx::Graph& g, const onnx::Values& v, const CastAttrs& a) {
+  onnx::Value x = v[0];
+  if (a.to == uint8 && is_floating(x.spec.dtype)) {
+    x = is_half(x.spec.dtype) ? lower_cast(g, x, float32) : x;
+    const auto end = [&](double value) { return g.constant(Tensor::scalar(value, x.spec.dtype)); };
+    x = g.node("Clip", {x, end(0), end(255)}, x.spec);
+  }
+  return {g.node("Cast", {x}, {a.to, x.spec.shape}, {{"to", onnx::data_type_of(a.to)}})};
 }
 
 constexpr Record<CastAttrs> cast_record{
@@ -50,9 +62,7 @@ constexpr Record<CastAttrs> cast_record{
             b.give(0, d);
         },
     .cost = [](const Inputs& in, const Specs& out, const CastAttrs&) { return elementwise_cost(in, out, 0); },
-    .onnx = [](onnx::Graph& g, const onnx::Values& v, const CastAttrs& a) -> onnx::Values {
-      return {g.node("Cast", {v[0]}, {a.to, v[0].spec.shape}, {{"to", onnx::data_type_of(a.to)}})};
-    },
+    .onnx = lower_to,
     .composed = no("primitive"),
     .cheap = true};
 

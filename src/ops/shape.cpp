@@ -7,6 +7,7 @@
 #include "kernels/copy.h"
 #include "kernels/reduce.h"
 #include "ops/elementwise.h"
+#include "ops/lowering.h"
 
 // Ops that move values and compute nothing: reshape and what is made of it (views), transpose, broadcast_to.
 namespace everyo::inline v1 {
@@ -27,7 +28,11 @@ struct ReshapeAttrs {
 Attributes describe(const ReshapeAttrs& a) { return {{"shape", list_of(a.shape)}}; }
 
 onnx::Values lower_reshape(onnx::Graph& g, const onnx::Values& in, const ReshapeAttrs& a) {
-  return {g.node("Reshape", {in[0], g.integers(list_of(a.shape))}, {in[0].spec.dtype, a.shape})};
+  const onnx::Value shape = g.integers(list_of(a.shape));
+  // Reshape takes a size of 0 for the input's; what has no elements can be made anew.
+  if (a.shape.elements() == 0)
+    return {lower_cast(g, g.node("ConstantOfShape", {shape}, {float32, a.shape}), in[0].spec.dtype)};
+  return {g.node("Reshape", {in[0], shape}, {in[0].spec.dtype, a.shape})};
 }
 
 constexpr Record<ReshapeAttrs> reshape_record{

@@ -203,6 +203,39 @@ TEST(Export, AnInputOrOutputCalledAsAWeightIsRefused) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(Export, WhatHasNoElementsIsReshaped) {
+  for (const int opset : {13, 22})
+    expect_same(
+        [](std::span<const Tensor> in) {
+          return std::vector<Tensor>{reshape(in[0], {0, in[0].shape()[0], 7}),
+                                     reshape(in[0], {in[0].shape()[0], 3, 0})};
+        },
+        {{"x", {int64, {2, 0}}}}, {{"x", Tensor::empty({int64, {4, 0}})}}, {.opset = opset});
+}
+
+TEST(Export, BytesWrapAndRealsBecomeTheirEnds) {
+  const Tensor bytes = cast(Tensor::from<std::int64_t>({0, 1, 200, 255}, {4}), uint8);
+  const Tensor large = Tensor::from<std::int64_t>({-1, 300, std::int64_t{1} << 40, -(std::int64_t{1} << 40)}, {4});
+  const Tensor reals = Tensor::from<float>({-1.5F, 255.9F, 1e9F, -1e9F}, {4});
+  for (const int opset : {13, 22}) {
+    expect_same(
+        [](std::span<const Tensor> in) {
+          return std::vector<Tensor>{-in[0], scale(in[0], -1, 0)};
+        },
+        {{"x", {uint8, {2}}, 256}}, {{"x", bytes}}, {.opset = opset});
+    expect_same(
+        [](std::span<const Tensor> in) {
+          return std::vector<Tensor>{cast(in[0], uint8), cast(in[0], int32)};
+        },
+        {{"x", {int64, {2}}}}, {{"x", large}}, {.opset = opset});
+    expect_same(
+        [](std::span<const Tensor> in) {
+          return std::vector<Tensor>{cast(in[0], uint8), cast(cast(in[0], float16), uint8)};
+        },
+        {{"x", {float32, {2}}}}, {{"x", reals}}, {.opset = opset});
+  }
+}
+
 using Sizes = std::vector<std::vector<std::int64_t>>;
 const Sizes one_size{{2}, {3}, {5}}, two_sizes{{2, 4}, {3, 4}, {2, 5}, {5, 7}};
 
