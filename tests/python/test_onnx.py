@@ -291,6 +291,17 @@ def test_the_digits_net_classes_all_rows_the_same(tmp_path):
     assert compare_onnx(net, path, [images[:1], images[:7]])["output"].relative <= FLOAT32
 
 
+def test_a_comparison_hides_neither_nan_nor_shapes(tmp_path):
+    path = eo.export_onnx_traced(lambda x: x * 2, tmp_path / "f.onnx", input_shape=(1, 3))
+    x = np.ones((2, 3), np.float32)
+    assert compare_onnx(lambda v: v * 2, path, [x, x * np.nan, x * np.inf])["output"] == (0, 0)
+    for factor in (np.nan, np.inf, -np.inf):
+        assert compare_onnx(lambda v: v * float(factor), path, [x, x])["output"] == (np.inf, np.inf)
+    for other in (lambda v: v.sum(axis=0), lambda v: v[:, :2], lambda v: (v, v)):
+        with pytest.raises(eo.EveryOShapeError):
+            compare_onnx(other, path, [x])
+
+
 def test_external_data(tmp_path):
     net = nn.Sequential(nn.Linear(64, 64, seed=0), nn.ReLU(), nn.Linear(64, 2, seed=1))
     net.eval()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from everyo import _core
-from everyo._core import EveryOSerializationError, Tensor
+from everyo._core import EveryOSerializationError, EveryOShapeError, Tensor
 from everyo.core.autograd import no_grad
 from everyo.core.dtype import dtype_name, is_floating
 from everyo.nn.module import Module
@@ -209,7 +209,10 @@ class OnnxAgreement(NamedTuple):
 def compare_onnx(
     model: Callable[..., Any], path: _PathLike, batches: Iterable[Mapping[str, Any] | Any], *, input_name: str = "input"
 ) -> dict[str, OnnxAgreement]:
-    """How far a file's outputs in ONNX Runtime are from the model's, over `batches` of inputs."""
+    """How far a file's outputs in ONNX Runtime are from the model's, over `batches` of inputs; a NaN against a number is inf.
+
+    Raises EveryOShapeError when they differ in number or shape.
+    """
     file = OnnxModel(path)
     most: dict[str, OnnxAgreement] = {}
     for batch in batches:
@@ -217,12 +220,19 @@ def compare_onnx(
         with no_grad():
             result = model(*(value if isinstance(value, Tensor) else _core.as_tensor(value) for value in named.values()))
         ours = result if isinstance(result, (tuple, list)) else (result,)
-        for value, (name, theirs) in zip(ours, file.run(named).items()):
+        outputs = file.run(named)
+        if len(ours) != len(outputs):
+            raise EveryOShapeError(f"[compare_onnx] the model gives {len(ours)} outputs, the file {len(outputs)}; compare like with like")
+        for value, (name, theirs) in zip(ours, outputs.items()):
             wanted = value.numpy().astype(np.float64)
-            difference = np.abs(wanted - theirs.astype(np.float64))
-            here = OnnxAgreement(
-                float(difference.max(initial=0.0)), float((difference / np.maximum(1, np.abs(wanted))).max(initial=0.0))
-            )
+            if wanted.shape != theirs.shape:
+                raise EveryOShapeError(f"[compare_onnx] output {name!r} is {theirs.shape} in the file, {wanted.shape} here; they must be equal")
+            given = theirs.astype(np.float64)
+            same = (wanted == given) | (np.isnan(wanted) & np.isnan(given))
+            with np.errstate(invalid="ignore"):
+                difference = np.where(same, 0.0, np.nan_to_num(np.abs(wanted - given), nan=np.inf, posinf=np.inf))
+            scale = np.maximum(1, np.where(np.isfinite(wanted), np.abs(wanted), 1))
+            here = OnnxAgreement(float(difference.max(initial=0.0)), float((difference / scale).max(initial=0.0)))
             before = most.get(name, OnnxAgreement(0.0, 0.0))
             most[name] = OnnxAgreement(max(before.absolute, here.absolute), max(before.relative, here.relative))
     return most
