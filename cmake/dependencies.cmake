@@ -1,4 +1,5 @@
-# What the library is built on. scripts/setup installs all of it: Debian's packages, and oneDNN into .deps/.
+# What the library is built on. scripts/setup installs all of it: Debian's packages; oneDNN, protobuf-lite and ONNX Runtime's
+# headers into .deps/.
 list(APPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps)
 
 find_package(dnnl 3.2 CONFIG QUIET)
