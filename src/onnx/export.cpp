@@ -10,11 +10,9 @@ namespace {
 
 void check_options(std::span<const OnnxInput> inputs, const OnnxOptions& options) {
   if (options.opset < onnx_first_opset || options.opset > onnx_last_opset)
-    throw StateError(
-        fmt::format("[export_onnx] opset {}; the files have opset {} to {}: an opset 13 or newer, as far as this "
-                    "version knows them",
-                    options.opset, onnx_first_opset, onnx_last_opset),
-        ErrorKind::serialization);
+    refuse(
+        fmt::format("opset {}; the files have opset {} to {}: an opset 13 or newer, as far as this version knows them",
+                    options.opset, onnx_first_opset, onnx_last_opset));
   if (inputs.empty()) throw ValueError("[export_onnx] there are no inputs; name at least one");
   std::set<std::string> names;
   const auto take = [&](const std::string& name, const char* what) {
@@ -97,11 +95,10 @@ Trace trace_at(const OnnxFunction& function, std::span<const OnnxInput> inputs, 
 void check_modes(ModuleBase& model) {
   for (const auto& [path, module] : model.named_modules())
     if (module->training())
-      throw StateError(
-          fmt::format("[export_onnx] {} ({}) is in training mode, and a file holds what a model computes in use; call "
-                      "eval() on the model before the export, train() after it",
-                      path.empty() ? "the model" : fmt::format("module '{}'", path), module->type_name()),
-          ErrorKind::serialization);
+      refuse(
+          fmt::format("{} ({}) is in training mode, and a file holds what a model computes in use; call eval() on the "
+                      "model before the export, train() after it",
+                      path.empty() ? "the model" : fmt::format("module '{}'", path), module->type_name()));
 }
 
 ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInput> inputs, const OnnxOptions& options,

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "ops/lowering.h"
+
 namespace everyo::onnx_export {
 namespace {
 
@@ -16,13 +18,8 @@ Place place_of(const Tensor& t) {
   return {t.body()->storage.get(), t.body()->offset, t.dtype(), {sizes.begin(), sizes.end()}};
 }
 
-std::string at_module(const std::string& module) {
-  return module.empty() ? "in the outermost module" : fmt::format("in module '{}'", module);
-}
-
-[[noreturn]] void refuse(const Tracer::Step& step, const std::string& why) {
-  throw StateError(fmt::format("[export_onnx] op {} {} {}", step.op->name, at_module(step.module), why),
-                   ErrorKind::serialization);
+[[noreturn]] void refuse_step(const Tracer::Step& step, const std::string& why) {
+  refuse(fmt::format("op {} {} {}", step.op->name, at_module(step.module), why));
 }
 
 class Lowering {
@@ -42,12 +39,9 @@ class Lowering {
  private:
   onnx::Graph& graph() { return lowered_.graph; }
 
-  onnx::Value cast(const onnx::Value& value, DType to) {
-    return graph().node("Cast", {value}, {to, value.spec.shape}, {{"to", onnx::data_type_of(to)}});
-  }
-  // A bfloat16 value as the float32 that holds it; `rounded`: it is one already.
-  onnx::Value carried(const onnx::Value& value, bool rounded) {
-    return cast(rounded || value.spec.dtype == bfloat16 ? value : cast(value, bfloat16), float32);
+  // A value rounded to bfloat16, as the float32 that holds it.
+  onnx::Value carried(const onnx::Value& value) {
+    return lower_cast(graph(), lower_cast(graph(), value, bfloat16), float32);
   }
 
   void know(const Tensor& tensor, const onnx::Value& value) {
@@ -59,24 +53,23 @@ class Lowering {
     const Tensor& tensor = trace_.inputs[i];
     const Spec spec = tensor.spec();
     if (!trace_.versions.empty() && tensor.body()->version() != trace_.versions[i])
-      throw StateError(
-          fmt::format("[export_onnx] the function changes input '{}' in place; let it change a copy()", name),
-          ErrorKind::serialization);
+      refuse(fmt::format("the function changes input '{}' in place; let it change a copy()", name));
     onnx::Value value{name, {spec.dtype == bfloat16 ? float32 : spec.dtype, spec.shape}};
     lowered_.inputs.push_back(value);
-    know(tensor, spec.dtype == bfloat16 ? carried(value, false) : value);
+    know(tensor, spec.dtype == bfloat16 ? carried(value) : value);
   }
 
   // The edge of a tensor: an input's, an op's, or that of a new constant.
   onnx::Value edge_of(const Tensor& tensor, const Tracer::Step* reader) {
     if (const auto known = by_body_.find(tensor.body()); known != by_body_.end()) return known->second;
-    if (tensor.is_meta()) refuse(*reader, "reads a tensor without values; materialise() the model before the export");
+    if (tensor.is_meta())
+      refuse_step(*reader, "reads a tensor without values; materialise() the model before the export");
     if (const auto known = by_place_.find(place_of(tensor)); known != by_place_.end()) return known->second;
     const auto name = names_.find(tensor.bytes());
     onnx::Value value = graph().constant(tensor);
     if (name != names_.end() && name->second.second == tensor.spec())
       value.name = graph().constants.back().name = name->second.first;
-    if (tensor.dtype() == bfloat16) value = carried(value, true);
+    if (tensor.dtype() == bfloat16) value = carried(value);
     know(tensor, value);
     return value;
   }
@@ -87,19 +80,19 @@ class Lowering {
     onnx::Values in;
     for (std::size_t k = 0; k < step.in.size(); ++k) {
       if (step.in[k].body()->version() != step.versions[k])
-        refuse(step, "reads a value that was changed in place afterwards; change a copy()");
+        refuse_step(step, "reads a value that was changed in place afterwards; change a copy()");
       in.push_back(edge_of(step.in[k], &step));
     }
     if (!step.op->onnx)
-      refuse(step, fmt::format("has no ONNX form: {}; export_onnx_traced takes a function that leaves it out",
-                               step.op->no_onnx ? step.op->no_onnx : "its record gives none"));
+      refuse_step(step, fmt::format("has no ONNX form: {}; export_onnx_traced takes a function that leaves it out",
+                                    step.op->no_onnx ? step.op->no_onnx : "its record gives none"));
     onnx::Values out = step.op->onnx(graph(), in, step.attrs.get());
     for (std::size_t k = 0; k < std::min(out.size(), step.out.size()); ++k) {
       const Tensor& tensor = step.out[k];
       if (tensor.body()->version() != step.versions[step.in.size() + k])
-        refuse(step, "made a value that was changed in place afterwards; change a copy() before it enters an op");
+        refuse_step(step, "made a value that was changed in place afterwards; change a copy() before it enters an op");
       onnx::Value value = out[k];
-      if (tensor.dtype() == bfloat16 && (value.spec.dtype == bfloat16 || computes(step))) value = carried(value, false);
+      if (tensor.dtype() == bfloat16 && (value.spec.dtype == bfloat16 || computes(step))) value = carried(value);
       know(tensor, value);
       lowered_.made.push_back({value, index, k});
     }
@@ -116,15 +109,11 @@ class Lowering {
 
   void add_outputs(const OnnxOptions& options) {
     if (trace_.steps.empty())
-      throw StateError(
-          "[export_onnx] the run recorded no operations; export a function of its inputs made of everyo's ops",
-          ErrorKind::serialization);
+      refuse("the run recorded no operations; export a function of its inputs made of everyo's ops");
     graph().scope.clear();
     const std::size_t count = trace_.outputs.size();
     for (std::size_t i = 0; i < count; ++i) {
-      if (!trace_.outputs[i].defined())
-        throw StateError(fmt::format("[export_onnx] output {} is an undefined tensor; return values", i),
-                         ErrorKind::serialization);
+      if (!trace_.outputs[i].defined()) refuse(fmt::format("output {} is an undefined tensor; return values", i));
       const onnx::Value value = edge_of(trace_.outputs[i], &trace_.steps.back());
       const std::string name = count == 1 ? options.output_name : fmt::format("{}_{}", options.output_name, i);
       // An input, a weight, or a value that is an output already gets a node of its own.

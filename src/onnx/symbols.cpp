@@ -13,12 +13,8 @@
 namespace everyo::onnx_export {
 namespace {
 
-std::string at_module(const std::string& module) {
-  return module.empty() ? "in the outermost module" : fmt::format("in module '{}'", module);
-}
-
-[[noreturn]] void refuse(const std::string& scope, const std::string& why) {
-  throw StateError(fmt::format("[export_onnx] {} {}", at_module(scope), why), ErrorKind::serialization);
+[[noreturn]] void refuse_at(const std::string& scope, const std::string& why) {
+  refuse(fmt::format("{} {}", at_module(scope), why));
 }
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
@@ -58,21 +54,21 @@ class Unifier {
     for (std::size_t i = 0; i < std::min(graph_.nodes.size(), other.nodes.size()); ++i) {
       const onnx::Node &a = graph_.nodes[i], &b = other.nodes[i];
       if (a.type != b.type || a.inputs != b.inputs)
-        refuse(a.scope,
-               fmt::format(
-                   "the ops depend on the input's values or sizes: {} in one run, {} in another; export a function "
-                   "whose ops are always the same",
-                   a.type, b.type));
+        refuse_at(a.scope,
+                  fmt::format(
+                      "the ops depend on the input's values or sizes: {} in one run, {} in another; export a function "
+                      "whose ops are always the same",
+                      a.type, b.type));
       for (std::size_t k = 0; k < a.attributes.size(); ++k)
         if (a.attributes[k].value != b.attributes[k].value)
-          refuse(a.scope,
-                 fmt::format(
-                     "attribute '{}' of {} depends on the input's values or sizes, and the file can hold one value; "
-                     "leave fewer sizes open",
-                     a.attributes[k].name, a.type));
+          refuse_at(a.scope,
+                    fmt::format(
+                        "attribute '{}' of {} depends on the input's values or sizes, and the file can hold one value; "
+                        "leave fewer sizes open",
+                        a.attributes[k].name, a.type));
     }
     if (graph_.nodes.size() != other.nodes.size() || graph_.constants.size() != other.constants.size())
-      refuse(
+      refuse_at(
           "",
           fmt::format(
               "the number of ops depends on the input's values or sizes: {} nodes in one run, {} in another; export a "
@@ -140,7 +136,7 @@ class Unifier {
     std::vector<Extent> extents;
     std::vector<Slice> first(static_cast<std::size_t>(base.rank()));
     for (const Tensor& value : values)
-      if (value.dtype() != base.dtype() || value.rank() != base.rank()) refuse(scope, why());
+      if (value.dtype() != base.dtype() || value.rank() != base.rank()) refuse_at(scope, why());
     for (std::int64_t d = 0; d < base.rank(); ++d) {
       extents.push_back(extent_at([&](std::size_t run) { return values[run].shape()[d]; }, why, scope));
       if (!extents.back().fixed()) first[static_cast<std::size_t>(d)] = {0, 1};
@@ -148,7 +144,7 @@ class Unifier {
     const NoGrad no_grad;
     const Tensor row = slice(base, first).copy();
     for (const Tensor& value : values)
-      if (!same_bytes(broadcast_to(row, value.shape()), value)) refuse(scope, why());
+      if (!same_bytes(broadcast_to(row, value.shape()), value)) refuse_at(scope, why());
     std::vector<std::string> parts;
     for (const Extent& extent : extents) parts.push_back(edge_of(extent));
     const onnx::Value kept = graph_.constant(row);
@@ -163,7 +159,7 @@ class Unifier {
     std::vector<std::int64_t> list;
     for (std::size_t run = 0; run < runs_.size(); ++run) list.push_back(value_of(run));
     const std::optional<Extent> extent = extent_of(list, sizes_);
-    if (!extent) refuse(scope, why());
+    if (!extent) refuse_at(scope, why());
     return *extent;
   }
 
@@ -209,7 +205,7 @@ class Unifier {
       const auto why = [&] { return fmt::format("the rank or dtype of output {} depends on the input", i); };
       for (const LoweredGraph& run : runs_)
         if (run.outputs[i].spec.shape.rank() != base.shape.rank() || run.outputs[i].spec.dtype != base.dtype)
-          refuse("", why());
+          refuse_at("", why());
       for (std::int64_t d = 0; d < base.shape.rank(); ++d) {
         std::vector<std::int64_t> values;
         for (const LoweredGraph& run : runs_) values.push_back(run.outputs[i].spec.shape[d]);
@@ -236,8 +232,8 @@ OutputExtents unify(std::vector<LoweredGraph>& runs, const Symbols& symbols,
                     std::span<const std::vector<std::int64_t>> sizes) {
   for (const LoweredGraph& run : runs)
     if (run.outputs.size() != runs[0].outputs.size())
-      refuse("", fmt::format("the function gives {} outputs in one run and {} in another", runs[0].outputs.size(),
-                             run.outputs.size()));
+      refuse_at("", fmt::format("the function gives {} outputs in one run and {} in another", runs[0].outputs.size(),
+                                run.outputs.size()));
   return Unifier(runs, symbols, sizes).run();
 }
 

@@ -37,6 +37,14 @@ Tensor drawn(const OnnxInput& input, const Shape& shape, Generator& generator) {
 
 }  // namespace
 
+void refuse(const std::string& why) {
+  throw StateError(fmt::format("[export_onnx] {}", why), ErrorKind::serialization);
+}
+
+std::string at_module(const std::string& module) {
+  return module.empty() ? "in the outermost module" : fmt::format("in module '{}'", module);
+}
+
 std::vector<Shape> Symbols::shapes(std::span<const OnnxInput> inputs, std::span<const std::int64_t> sizes) const {
   std::vector<Shape> shapes;
   for (const OnnxInput& input : inputs) shapes.push_back(input.spec.shape);

@@ -11,6 +11,11 @@
 // Runs of the function that is exported: one for each choice of the sizes that stay open.
 namespace everyo::onnx_export {
 
+/// Throws the StateError (serialization) of what has no place in a file: "[export_onnx] WHY".
+[[noreturn]] void refuse(const std::string& why);
+/// "in module 'blocks.0'", for its words.
+std::string at_module(const std::string& module);
+
 /// A size that stays open: its name, the first input axis that has it, and the sizes of the three kinds of run.
 struct Symbol {
   std::string name;
