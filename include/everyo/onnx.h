@@ -47,7 +47,8 @@ struct OnnxOptions {
   /// Export the casts that a run under this autocast makes; none: the plain run.
   std::optional<DType> autocast{};
   std::vector<std::pair<std::string, std::string>> metadata{};  ///< kept in the file beside its own
-  /// Weights of more bytes than this go into a second file beside it, FILE.DIGEST.data; a message can have 2 GB.
+  /// Weights of more bytes than this in all go into a second file beside it, FILE.DIGEST.data, but for single ones
+  /// below 1 kB; a message can have 2 GB.
   std::uint64_t external_data_above = 1'900'000'000;
   /// Run the file in ONNX Runtime on random batches of several sizes, and refuse it, naming the first module where the
   /// two part, when an output differs by more than `tolerance` (in OnnxAgreement's relative measure).
@@ -108,6 +109,15 @@ struct OnnxValue {
   bool ranked = true;                ///< false: the number of axes is open, too, and `shape` empty
 };
 
+/// What a file takes and gives, and the texts it keeps.
+struct OnnxDescription {
+  std::vector<OnnxValue> inputs, outputs;
+  std::vector<std::pair<std::string, std::string>> metadata;
+};
+/// Reads a file and checks its structure, without ONNX Runtime. Throws FileError for a file that is missing, cut short,
+/// or damaged, or takes or gives what is no tensor of our dtypes.
+EVERYO_API OnnxDescription describe_onnx(const std::filesystem::path& path);
+
 /// An ONNX file, loaded in ONNX Runtime to be run many times; threads may share it, a forked process loads its own. Its
 /// inputs and outputs are tensors of our dtypes. Loading switches the runtime's telemetry off (ORT_DISABLE_TELEMETRY=1
 /// in the environment, unless it is set).
@@ -127,6 +137,9 @@ class EVERYO_API OnnxModel {
   /// All outputs, in the file's order. Throws ValueError for a name the file lacks or an input that is missing,
   /// DTypeError and ShapeError for one that does not fit, StateError (backend) for what the runtime reports.
   [[nodiscard]] NamedTensors run(const NamedTensors& inputs) const;
+  /// The inputs in the dtypes that the file takes: floats become its floats, integers its integers or floats. All else
+  /// stays as it is, for run() to refuse.
+  [[nodiscard]] NamedTensors convert(const NamedTensors& inputs) const;
 
  private:
   struct State;
@@ -136,6 +149,13 @@ class EVERYO_API OnnxModel {
 /// Loads a file and runs it once.
 EVERYO_API NamedTensors run_onnx(const std::filesystem::path& path, const NamedTensors& inputs,
                                  const OnnxRuntimeOptions& options = {});
+
+/// How far a file's outputs are from those of a function, over all batches: of each the inputs by name, in the order of
+/// the function's arguments; the file gets them as convert() makes them. One an output of the file. A NaN or infinity
+/// that only one has differs by infinity. Throws ShapeError when outputs differ in number or shape, and what run() and
+/// the function throw.
+EVERYO_API std::vector<OnnxAgreement> compare_onnx(const OnnxFunction& function, const OnnxModel& file,
+                                                   std::span<const NamedTensors> batches);
 
 /// Whether ONNX Runtime can be loaded.
 EVERYO_API bool onnx_available(const OnnxRuntimeOptions& options = {}) noexcept;

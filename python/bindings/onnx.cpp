@@ -50,6 +50,13 @@ OnnxOptions options_in(const nb::dict& given) {
   return options;
 }
 
+nb::dict described(const std::vector<OnnxAgreement>& agreements) {
+  nb::dict dict;
+  for (const OnnxAgreement& agreement : agreements)
+    dict[nb::cast(agreement.output)] = nb::make_tuple(agreement.absolute, agreement.relative);
+  return dict;
+}
+
 nb::dict described(const OnnxReport& report) {
   nb::dict dict;
   dict["path"] = report.path;
@@ -59,10 +66,7 @@ nb::dict described(const OnnxReport& report) {
   dict["initializers"] = report.initializers;
   dict["bytes"] = report.bytes;
   dict["loaded"] = report.loaded;
-  nb::dict agreements;
-  for (const OnnxAgreement& agreement : report.agreements)
-    agreements[nb::cast(agreement.output)] = nb::make_tuple(agreement.absolute, agreement.relative);
-  dict["agreements"] = agreements;
+  dict["agreements"] = described(report.agreements);
   return dict;
 }
 
@@ -80,6 +84,21 @@ std::vector<Tensor> results_in(nb::object result) {
           ErrorKind::type);
     values.push_back(tensor_in(each));
   }
+  return values;
+}
+
+OnnxFunction function_of(const nb::callable& function) {
+  return [&function](std::span<const Tensor> values) {
+    nb::list arguments;
+    for (const Tensor& value : values) arguments.append(wrap(value));
+    return results_in(function(*arguments));
+  };
+}
+
+NamedTensors values_in(const nb::dict& inputs) {
+  NamedTensors values;
+  for (const auto [name, value] : inputs)
+    values.emplace_back(word_in(name, "[run_onnx] a name of inputs"), as_tensor(value, {}, Integers::stay).detach());
   return values;
 }
 
@@ -114,12 +133,8 @@ void bind_onnx(nb::module_& m) {
       "export_onnx",
       [](const nb::callable& function, const std::filesystem::path& path, const nb::list& inputs, const nb::dict& names,
          const nb::dict& options) {
-        const OnnxFunction call = [&](std::span<const Tensor> values) {
-          nb::list arguments;
-          for (const Tensor& value : values) arguments.append(wrap(value));
-          return results_in(function(*arguments));
-        };
-        return described(export_onnx_traced(call, path, inputs_in(inputs), options_in(options), state_in(names)));
+        return described(
+            export_onnx_traced(function_of(function), path, inputs_in(inputs), options_in(options), state_in(names)));
       },
       "function"_a, "path"_a, "inputs"_a, "names"_a, "options"_a,
       nb::sig("def export_onnx(function: collections.abc.Callable[..., typing.Any], path: typing.Union[str, "
@@ -157,10 +172,7 @@ void bind_onnx(nb::module_& m) {
       .def(
           "run",
           [](const OnnxModel& self, const nb::dict& inputs) {
-            NamedTensors values;
-            for (const auto [name, value] : inputs)
-              values.emplace_back(word_in(name, "[run_onnx] a name of inputs"),
-                                  as_tensor(value, {}, Integers::stay).detach());
+            const NamedTensors values = values_in(inputs);
             NamedTensors outputs;
             {
               const nb::gil_scoped_release release;
@@ -172,6 +184,17 @@ void bind_onnx(nb::module_& m) {
           },
           "inputs"_a, nb::sig("def run(self, inputs: dict[str, typing.Any]) -> dict[str, Tensor]"),
           "All outputs by name.");
+  m.def(
+      "compare_onnx",
+      [](const nb::callable& function, const OnnxModel& file, const nb::list& batches) {
+        std::vector<NamedTensors> values;
+        for (const nb::handle batch : batches) values.push_back(values_in(nb::cast<nb::dict>(batch)));
+        return described(compare_onnx(function_of(function), file, values));
+      },
+      "function"_a, "file"_a, "batches"_a,
+      nb::sig("def compare_onnx(function: collections.abc.Callable[..., typing.Any], file: OnnxModel, batches: "
+              "list[dict[str, typing.Any]]) -> dict[str, tuple[float, float]]"),
+      "Largest differences of a file's outputs, absolute and relative.");
   m.def(
       "onnx_available", [](const std::string& library) { return onnx_available({.library = library}); },
       "library"_a = "");

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "everyo/error.h"
 #include "everyo/onnx.h"
+#include "everyo/ops.h"
 #include "onnx/messages.h"
 #include "onnx/read.h"
 #include "onnx/runtime.h"
@@ -92,6 +93,15 @@ void check_external(const std::vector<onnx_export::ExternalData>& external, cons
   }
 }
 
+/// Whether numbers of one dtype may become the other without changing their kind.
+bool converts(DType from, DType to) {
+  if (is_floating(from)) return is_floating(to);
+  return from != boolean && to != boolean;
+}
+
+/// What begins messages about a file.
+std::string what_of(const fs::path& path) { return fmt::format("[run_onnx] '{}'", path.string()); }
+
 /// Sizes that inputs have in common, with the input that gave each.
 using SharedSizes = std::map<std::string_view, std::pair<std::int64_t, std::string_view>>;
 
@@ -120,27 +130,32 @@ void check_input(const OnnxValue& input, const Tensor& tensor, SharedSizes& shar
 
 }  // namespace
 
+OnnxDescription describe_onnx(const fs::path& path) {
+  const std::string what = what_of(path);
+  ModelProto model;
+  onnx_export::read_model(model, path, what);
+  check_external(onnx_export::check_structure(model, what), path, what);
+  const onnx_file::GraphProto& graph = model.graph();
+  std::set<std::string_view> given;  // inputs with a default
+  for (const auto& tensor : graph.initializer()) given.insert(tensor.name());
+  for (const auto& tensor : graph.sparse_initializer()) given.insert(tensor.values().name());
+  OnnxDescription file;
+  for (const ValueInfoProto& input : graph.input()) {
+    if (!given.contains(input.name())) file.inputs.push_back(value_of(input, "input", what));
+  }
+  for (const ValueInfoProto& output : graph.output()) file.outputs.push_back(value_of(output, "output", what));
+  for (const auto& entry : model.metadata_props()) file.metadata.emplace_back(entry.key(), entry.value());
+  return file;
+}
+
 struct OnnxModel::State {
   std::string what;  // begins messages
-  std::vector<OnnxValue> inputs, outputs;
-  std::vector<std::pair<std::string, std::string>> metadata;
+  OnnxDescription file;
   std::vector<const char*> output_names;
   std::optional<Session> session;
 
-  explicit State(const fs::path& path) : what(fmt::format("[run_onnx] '{}'", path.string())) {
-    ModelProto model;
-    onnx_export::read_model(model, path, what);
-    check_external(onnx_export::check_structure(model, what), path, what);
-    const onnx_file::GraphProto& graph = model.graph();
-    std::set<std::string_view> given;  // inputs with a default
-    for (const auto& tensor : graph.initializer()) given.insert(tensor.name());
-    for (const auto& tensor : graph.sparse_initializer()) given.insert(tensor.values().name());
-    for (const ValueInfoProto& input : graph.input()) {
-      if (!given.contains(input.name())) inputs.push_back(value_of(input, "input", what));
-    }
-    for (const ValueInfoProto& output : graph.output()) outputs.push_back(value_of(output, "output", what));
-    for (const auto& entry : model.metadata_props()) metadata.emplace_back(entry.key(), entry.value());
-    for (const OnnxValue& output : outputs) output_names.push_back(output.name.c_str());
+  explicit State(const fs::path& path) : what(what_of(path)), file(describe_onnx(path)) {
+    for (const OnnxValue& output : file.outputs) output_names.push_back(output.name.c_str());
   }
 };
 
@@ -151,38 +166,51 @@ OnnxModel::OnnxModel(OnnxModel&&) noexcept = default;
 OnnxModel& OnnxModel::operator=(OnnxModel&&) noexcept = default;
 OnnxModel::~OnnxModel() = default;
 
-const std::vector<OnnxValue>& OnnxModel::inputs() const noexcept { return state_->inputs; }
-const std::vector<OnnxValue>& OnnxModel::outputs() const noexcept { return state_->outputs; }
+const std::vector<OnnxValue>& OnnxModel::inputs() const noexcept { return state_->file.inputs; }
+const std::vector<OnnxValue>& OnnxModel::outputs() const noexcept { return state_->file.outputs; }
 const std::vector<std::pair<std::string, std::string>>& OnnxModel::metadata() const noexcept {
-  return state_->metadata;
+  return state_->file.metadata;
 }
 
 NamedTensors OnnxModel::run(const NamedTensors& inputs) const {
-  const State& state = *state_;
+  const std::vector<OnnxValue>& wanted = state_->file.inputs;
   std::map<std::string_view, const Tensor*> given;
   for (const auto& [name, tensor] : inputs) {
     if (!given.emplace(name, &tensor).second) {
       throw ValueError(fmt::format("[run_onnx] input '{}' is given twice", base::printable(name)));
     }
-    if (std::ranges::find(state.inputs, name, &OnnxValue::name) != state.inputs.end()) continue;
+    if (std::ranges::find(wanted, name, &OnnxValue::name) != wanted.end()) continue;
     throw ValueError(
-        fmt::format("[run_onnx] the file has no input '{}'; it has {}", base::printable(name), names_of(state.inputs)));
+        fmt::format("[run_onnx] the file has no input '{}'; it has {}", base::printable(name), names_of(wanted)));
   }
   std::vector<Session::Input> values;
   SharedSizes shared;
-  for (const OnnxValue& input : state.inputs) {
+  for (const OnnxValue& input : wanted) {
     const auto found = given.find(input.name);
     if (found == given.end()) {
       throw ValueError(fmt::format("[run_onnx] input '{}' is missing; the file takes {}", base::printable(input.name),
-                                   names_of(state.inputs)));
+                                   names_of(wanted)));
     }
     check_input(input, *found->second, shared);
     values.push_back({input.name.c_str(), *found->second});
   }
-  std::vector<Tensor> results = state.session->run(values, state.output_names, state.what);
+  std::vector<Tensor> results = state_->session->run(values, state_->output_names, state_->what);
   NamedTensors outputs;
-  for (std::size_t i = 0; i < results.size(); ++i) outputs.emplace_back(state.outputs[i].name, std::move(results[i]));
+  for (std::size_t i = 0; i < results.size(); ++i)
+    outputs.emplace_back(state_->file.outputs[i].name, std::move(results[i]));
   return outputs;
+}
+
+NamedTensors OnnxModel::convert(const NamedTensors& inputs) const {
+  const NoGrad no_grad;
+  NamedTensors converted;
+  for (const auto& [name, tensor] : inputs) {
+    const auto input = std::ranges::find(state_->file.inputs, name, &OnnxValue::name);
+    const bool fits = input == state_->file.inputs.end() || !tensor.defined() || tensor.dtype() == input->dtype ||
+                      !converts(tensor.dtype(), input->dtype);
+    converted.emplace_back(name, fits ? tensor : cast(tensor, input->dtype));
+  }
+  return converted;
 }
 
 NamedTensors run_onnx(const fs::path& path, const NamedTensors& inputs, const OnnxRuntimeOptions& options) {

@@ -46,6 +46,56 @@ TEST_F(OnnxModelTest, RunsAModelForAnyBatch) {
   }
 }
 
+TEST_F(OnnxModelTest, ConvertsNumbersWithinTheirKind) {
+  Model net = small_net();
+  net.input("ids", int64, {"batch"});
+  const OnnxModel model(write(net));
+  const auto becomes = [&](const std::string& name, DType dtype) {
+    return model.convert({{name, Tensor::ones({2, 3}, dtype)}})[0].second.dtype();
+  };
+  for (const DType dtype : {float32, float64, float16, bfloat16, int64, int32, uint8})
+    EXPECT_EQ(becomes("x", dtype), float32) << name_of(dtype);
+  for (const DType dtype : {int64, int32, uint8}) EXPECT_EQ(becomes("ids", dtype), int64) << name_of(dtype);
+  EXPECT_EQ(becomes("x", boolean), boolean);
+  EXPECT_EQ(becomes("ids", float64), float64);  // run() refuses it
+  EXPECT_EQ(becomes("unknown", float64), float64);
+}
+
+TEST_F(OnnxModelTest, DiffersFromAFunctionByTheLargestOfAllBatches) {
+  const OnnxModel model(write(small_net()));
+  const Tensor w = Tensor::from<float>({1, -2, 3, 4, -5, 6}, {3, 2}), b = Tensor::from<float>({0.5F, -0.25F});
+  const auto by = [&](const std::function<Tensor(const Tensor&)>& change, std::vector<NamedTensors> batches) {
+    const OnnxFunction function = [&](std::span<const Tensor> in) {
+      return std::vector<Tensor>{change(relu(matmul(cast(in[0], float32), w) + b))};
+    };
+    const OnnxAgreement found = compare_onnx(function, model, batches).at(0);
+    EXPECT_EQ(found.output, "y");
+    return std::pair(found.absolute, found.relative);
+  };
+  const NamedTensors ones{{"x", Tensor::ones({1, 3})}}, zeros{{"x", Tensor::zeros({2, 3}, float64)}};
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(by([](const Tensor& y) { return y; }, {ones, zeros}), std::pair(0.0, 0.0));
+  // y is (0, 7.75) of ones and (0.5, 0) of zeros.
+  EXPECT_EQ(by([](const Tensor& y) { return y * 2.0; }, {zeros, ones}), std::pair(7.75, 0.5));
+  EXPECT_EQ(by([](const Tensor& y) { return y / y; }, {ones}).first, infinity);
+  EXPECT_THROW(by([](const Tensor& y) { return reshape(y, {2, 1}); }, {ones}), ShapeError);
+  const OnnxFunction two = [](std::span<const Tensor> in) { return std::vector<Tensor>{in[0], in[0]}; };
+  EXPECT_THAT(words_of<ShapeError>([&] { (void)compare_onnx(two, model, std::vector<NamedTensors>{ones}); }),
+              HasSubstr("the function gives 2 outputs, the file 1;"));
+}
+
+TEST_F(OnnxModelTest, IsDescribedWithoutTheRuntime) {
+  Model net = small_net();
+  net.node("NoSuchOperator", {"x"}, {"other"});  // which the runtime refuses
+  const std::filesystem::path path = write(net);
+  EXPECT_THROW(OnnxModel{path}, FileError);
+  const OnnxDescription file = describe_onnx(path);
+  ASSERT_EQ(file.inputs.size(), 1U);
+  EXPECT_EQ(file.inputs[0].name, "x");
+  EXPECT_THAT(file.outputs.at(0).sizes, ElementsAre("batch", ""));
+  EXPECT_THAT(words_of<FileError>([&] { (void)describe_onnx(folder.path() / "none.onnx"); }), HasSubstr("none.onnx"));
+}
+
 TEST_F(OnnxModelTest, TellsWhatTheFileSays) {
   Model net = small_net();
   net.graph().add_output()->set_name("z");

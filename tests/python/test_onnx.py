@@ -302,6 +302,17 @@ def test_a_comparison_hides_neither_nan_nor_shapes(tmp_path):
             compare_onnx(other, path, [x])
 
 
+def test_wrong_shapes_and_axes_are_named(tmp_path):
+    net = nn.Sequential(nn.Linear(5, 2, seed=0))
+    net.eval()
+    for shape, error, words in ((5, TypeError, "input_shape is 5"), ((), eo.EveryOShapeError, r"input_shape is \(\)")):
+        with pytest.raises(error, match=words):
+            eo.export_onnx(net, tmp_path / "net.onnx", input_shape=shape)
+    with pytest.raises(TypeError, match=r"dynamic_axes\['input'\] is a list; give \{axis: name\}"):
+        eo.export_onnx(net, tmp_path / "net.onnx", input_shape=(1, 5), dynamic_axes={"input": [0]})
+    assert not list(tmp_path.iterdir())
+
+
 def test_external_data(tmp_path):
     net = nn.Sequential(nn.Linear(64, 64, seed=0), nn.ReLU(), nn.Linear(64, 2, seed=1))
     net.eval()

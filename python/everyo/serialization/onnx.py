@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from everyo import _core
 from everyo._core import EveryOSerializationError, EveryOShapeError, Tensor
-from everyo.core.autograd import no_grad
 from everyo.core.dtype import dtype_name, is_floating
 from everyo.nn.module import Module
 
@@ -51,7 +50,12 @@ def _require_eval(model: Module) -> None:
 
 
 def _axes(dynamic_axes: Mapping[str, Mapping[int, str]] | None) -> list[tuple[str, int, str]]:
-    return [(name, axis, size) for name, axes in (dynamic_axes or {}).items() for axis, size in axes.items()]
+    axes: list[tuple[str, int, str]] = []
+    for name, sizes in dict(dynamic_axes or {}).items():
+        if not isinstance(sizes, Mapping):
+            raise TypeError(f"[export_onnx] dynamic_axes[{name!r}] is a {type(sizes).__name__}; give {{axis: name}}, as {{1: 'time'}}")
+        axes += [(name, axis, size) for axis, size in sizes.items()]
+    return axes
 
 
 def export_onnx_traced(
@@ -86,6 +90,8 @@ def export_onnx_traced(
     if (inputs is None) == (input_shape is None):
         raise TypeError("[export_onnx] give input_shape for one input, or inputs by name")
     if input_shape is not None:
+        if not isinstance(input_shape, Sequence):
+            raise TypeError(f"[export_onnx] input_shape is {input_shape!r}; give all sizes of a batch, as (1, 64)")
         given.append((input_name, dtype_name(input_dtype), tuple(input_shape), 2))
     for name, example in (inputs or {}).items():
         value = example if isinstance(example, Tensor) else np.asarray(example)
@@ -133,6 +139,8 @@ def export_onnx(
         raise EveryOSerializationError(
             f"[export_onnx] a {type(model).__name__} is no everyo Module; export_onnx_traced takes any function"
         )
+    if isinstance(input_shape, Sequence) and not input_shape:
+        raise EveryOShapeError("[export_onnx] input_shape is (); it needs the batch's axis, as (N, ...)")
     return export_onnx_traced(
         model,
         path,
@@ -209,30 +217,10 @@ class OnnxAgreement(NamedTuple):
 def compare_onnx(
     model: Callable[..., Any], path: _PathLike, batches: Iterable[Mapping[str, Any] | Any], *, input_name: str = "input"
 ) -> dict[str, OnnxAgreement]:
-    """How far a file's outputs in ONNX Runtime are from the model's, over `batches` of inputs; a NaN against a number is inf.
+    """How far a file's outputs in ONNX Runtime are from the model's, over `batches`: arrays, or mappings in the order of arguments.
 
-    Raises EveryOShapeError when they differ in number or shape.
+    A NaN or an infinity that only one of them has differs by infinity. Raises EveryOShapeError when they differ in number or shape.
     """
-    file = OnnxModel(path)
-    most: dict[str, OnnxAgreement] = {}
-    for batch in batches:
-        named = batch if isinstance(batch, Mapping) else {input_name: batch}
-        with no_grad():
-            result = model(*(value if isinstance(value, Tensor) else _core.as_tensor(value) for value in named.values()))
-        ours = result if isinstance(result, (tuple, list)) else (result,)
-        outputs = file.run(named)
-        if len(ours) != len(outputs):
-            raise EveryOShapeError(f"[compare_onnx] the model gives {len(ours)} outputs, the file {len(outputs)}; compare like with like")
-        for value, (name, theirs) in zip(ours, outputs.items()):
-            wanted = value.numpy().astype(np.float64)
-            if wanted.shape != theirs.shape:
-                raise EveryOShapeError(f"[compare_onnx] output {name!r} is {theirs.shape} in the file, {wanted.shape} here; they must be equal")
-            given = theirs.astype(np.float64)
-            same = (wanted == given) | (np.isnan(wanted) & np.isnan(given))
-            with np.errstate(invalid="ignore"):
-                difference = np.where(same, 0.0, np.nan_to_num(np.abs(wanted - given), nan=np.inf, posinf=np.inf))
-            scale = np.maximum(1, np.where(np.isfinite(wanted), np.abs(wanted), 1))
-            here = OnnxAgreement(float(difference.max(initial=0.0)), float((difference / scale).max(initial=0.0)))
-            before = most.get(name, OnnxAgreement(0.0, 0.0))
-            most[name] = OnnxAgreement(max(before.absolute, here.absolute), max(before.relative, here.relative))
-    return most
+    named = [dict(batch) if isinstance(batch, Mapping) else {input_name: batch} for batch in batches]
+    found = _core.compare_onnx(model, _core.OnnxModel(os.fspath(path), _library()), named)
+    return {name: OnnxAgreement(*differences) for name, differences in found.items()}
