@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "everyo/error.h"
+#include "everyo/onnx.h"
 #include "everyo/profile.h"
 
 namespace cli {
@@ -19,6 +21,15 @@ nlohmann::json to_json(const everyo::Versions& versions, const everyo::Machine& 
           {"isa", {{"detected", everyo::name_of(machine.detected)}, {"used", everyo::name_of(machine.used)}}}};
 }
 
+// The ONNX Runtime that export and run-onnx would use, or why there is none.
+nlohmann::json find_onnx_runtime() {
+  try {
+    return {{"version", everyo::onnx_runtime_version()}};
+  } catch (const everyo::StateError& error) {
+    return {{"missing", error.what()}};
+  }
+}
+
 int doctor(const Common& common, double seconds) {
   const everyo::Versions versions = everyo::versions();
   const everyo::Machine machine = everyo::describe_machine();
@@ -31,9 +42,12 @@ int doctor(const Common& common, double seconds) {
   line("instructions",
        fmt::format("{} used, {} detected", everyo::name_of(machine.used), everyo::name_of(machine.detected)));
   line("threads", std::to_string(machine.threads));
+  nlohmann::json figures = to_json(versions, machine);
+  figures["onnx_runtime"] = find_onnx_runtime();
+  for (const auto& [found, words] : figures["onnx_runtime"].items())
+    line("ONNX Runtime", found == "version" ? words.get<std::string>() : "none: " + words.get<std::string>());
   std::fflush(stdout);
 
-  nlohmann::json figures = to_json(versions, machine);
   for (const auto& [dtype, gflops] : everyo::measure_peak_flops({.seconds = seconds})) {
     line(fmt::format("matmul {}", everyo::name_of(dtype)), fmt::format("{:.1f} GFLOP/s", gflops));
     figures["peak_gflops"][std::string(everyo::name_of(dtype))] = gflops;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/rows.h"
 #include "everyo/io.h"
@@ -22,8 +23,9 @@ struct Choices {
 std::string shape_of(const everyo::OnnxValue& value) {
   std::vector<std::string> sizes;
   for (std::size_t axis = 0; axis < value.shape.size(); ++axis)
-    sizes.push_back(value.shape[axis] >= 0 ? std::to_string(value.shape[axis])
-                                           : (value.sizes[axis].empty() ? "?" : value.sizes[axis]));
+    sizes.push_back(value.shape[axis] >= 0
+                        ? std::to_string(value.shape[axis])
+                        : (value.sizes[axis].empty() ? "?" : everyo::base::printable(value.sizes[axis])));
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
@@ -37,19 +39,21 @@ nlohmann::json json_of(const std::vector<everyo::OnnxValue>& values) {
   return list;
 }
 
-nlohmann::json describe(const everyo::OnnxModel& model) {
+nlohmann::json show(const everyo::OnnxDescription& file) {
   const auto print = [](const char* what, const std::vector<everyo::OnnxValue>& values) {
     for (const everyo::OnnxValue& value : values)
-      fmt::print("  {} {}: {} {}\n", what, value.name, everyo::name_of(value.dtype), shape_of(value));
+      fmt::print("  {} {}: {} {}\n", what, everyo::base::printable(value.name), everyo::name_of(value.dtype),
+                 shape_of(value));
   };
-  print("input", model.inputs());
-  print("output", model.outputs());
+  print("input", file.inputs);
+  print("output", file.outputs);
   nlohmann::json metadata = nlohmann::json::object();
-  for (const auto& [key, value] : model.metadata()) {
-    fmt::print("  {}: {}\n", key, value);
+  for (const auto& [key, value] : file.metadata) {
+    fmt::print("  {}: {}\n", everyo::base::printable(key), everyo::base::printable(value, 1000));
     metadata[key] = value;
   }
-  return {{"inputs", json_of(model.inputs())}, {"outputs", json_of(model.outputs())}, {"metadata", metadata}};
+  std::fflush(stdout);
+  return {{"inputs", json_of(file.inputs)}, {"outputs", json_of(file.outputs)}, {"metadata", metadata}};
 }
 
 // Classes of all rows of a data set, in batches.
@@ -63,7 +67,7 @@ nlohmann::json classify(const everyo::OnnxModel& model, const Source& source) {
   std::int64_t right = 0;
   for (std::int64_t first = 0; first < rows.size(); first += batch) {
     const everyo::Batch part = rows.range(first, std::min(batch, rows.size() - first));
-    const everyo::NamedTensors outputs = model.run({{model.inputs()[0].name, part.features}});
+    const everyo::NamedTensors outputs = model.run(model.convert({{model.inputs()[0].name, part.features}}));
     if (outputs[0].second.rank() != 2)
       throw everyo::ShapeError(fmt::format("output '{}' is {}; classes need one row of scores for each row of data",
                                            outputs[0].first, everyo::to_string(outputs[0].second.shape())));
@@ -83,17 +87,28 @@ everyo::NamedTensors run_files(const everyo::OnnxModel& model, const std::vector
   for (const std::string& input : inputs) {
     const std::size_t at = input.find('=');
     if (at == std::string::npos && (inputs.size() > 1 || model.inputs().size() > 1))
-      throw UsageError(fmt::format("--input {} names no input; the file has several, so give NAME=FILE.npy", input));
+      throw UsageError(
+          fmt::format("--input {} names no input, and {} are given of the file's {}; give each as NAME=FILE.npy", input,
+                      inputs.size(), model.inputs().size()));
     const std::string name = at == std::string::npos ? model.inputs()[0].name : input.substr(0, at);
     values.emplace_back(name, everyo::load_npy(at == std::string::npos ? input : input.substr(at + 1)));
   }
-  return model.run(values);
+  return model.run(model.convert(values));
 }
 
 int run_model(const Common& common, const Choices& choices) {
-  const everyo::OnnxModel model(choices.file);
+  const everyo::OnnxDescription file = everyo::describe_onnx(choices.file);
   fmt::print("{}:\n", choices.file);
-  nlohmann::json result = describe(model);
+  nlohmann::json result = show(file);
+  const bool runs = !choices.source.data.empty() || !choices.inputs.empty();
+  result["loaded"] = runs || everyo::onnx_available();
+  if (!result["loaded"].get<bool>()) {
+    fmt::print(
+        "  ONNX Runtime is not here, so only the structure is checked; 'everyo doctor' says where it is looked for\n");
+    if (common.json) print_json(result);
+    return success;
+  }
+  const everyo::OnnxModel model(choices.file);
   if (!choices.source.data.empty()) result.update(classify(model, choices.source));
   if (!choices.inputs.empty()) {
     const everyo::NamedTensors outputs = run_files(model, choices.inputs);

@@ -1,5 +1,6 @@
 """`everyo export` and `everyo run-onnx`: files of trained models, and what the runtime makes of them."""
 
+import os
 import pathlib
 import tempfile
 import unittest
@@ -65,6 +66,34 @@ class Onnx(unittest.TestCase):
         result = run("run-onnx", path, "--input", self.folder / "x.npy")
         self.assertEqual(result.returncode, 1)
         self.assertIn("64", result.stderr)
+
+    def test_numbers_become_those_the_file_takes(self):
+        import numpy as np  # with Python's tools
+
+        path, x = self.folder / "doubles.onnx", self.folder / "doubles.npy"
+        self.assertEqual(run("export", self.run_folder, "-o", path).returncode, 0)
+        for dtype in (np.float64, np.int64):
+            np.save(x, np.zeros((3, 64), dtype))
+            result = run("run-onnx", path, "--input", x)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        result = run("run-onnx", path, "--input", x, "--input", x)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("2 are given of the file's 1", result.stderr)
+
+    def test_without_a_runtime_a_file_is_shown_and_not_run(self):
+        path = self.folder / "shown.onnx"
+        without = {**os.environ, "EVERYO_ONNXRUNTIME": "/nowhere/libonnxruntime.so.1"}
+        result = run("export", self.run_folder, "-o", path, "--json", env=without)
+        self.assertEqual((result.returncode, last_json(result)["loaded"]), (0, False), result.stderr)
+        shown = run("run-onnx", path, "--json", env=without)
+        self.assertEqual((shown.returncode, last_json(shown)["loaded"]), (0, False), shown.stderr)
+        self.assertIn("input input: float32 [batch, 64]", shown.stdout)
+        self.assertIn("only the structure is checked", shown.stdout)
+        self.assertTrue(last_json(run("run-onnx", path, "--json"))["loaded"])
+        wanted = run("run-onnx", path, "--data", "digits", env=without)
+        self.assertEqual(wanted.returncode, 1)
+        self.assertIn("input input: float32 [batch, 64]", wanted.stdout)
+        self.assertIn("pip install onnxruntime", wanted.stderr)
 
     def test_wrong_usage_and_damaged_files(self):
         path = self.folder / "wrong.onnx"
