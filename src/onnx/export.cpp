@@ -75,7 +75,9 @@ std::string shapes_of(const std::vector<Tensor>& inputs) {
 
 Trace trace_at(const OnnxFunction& function, std::span<const OnnxInput> inputs, const Symbols& symbols,
                const std::vector<std::int64_t>& sizes, std::uint64_t seed, const OnnxOptions& options) {
-  std::vector<Tensor> drawn = draw(inputs, symbols.shapes(inputs, sizes), seed);
+  // Around other means, so that a branch on a sign or a sum shows.
+  const double mean = seed == 0 ? 0 : seed % 2 == 0 ? -1.5 : 1.5;
+  std::vector<Tensor> drawn = draw(inputs, symbols.shapes(inputs, sizes), seed, mean);
   Trace run;
   try {
     run = trace(function, drawn, options);

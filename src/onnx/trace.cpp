@@ -11,8 +11,8 @@
 namespace everyo::onnx_export {
 namespace {
 
-// Small and prime, so that an open size is not mistaken for another one.
-constexpr std::int64_t base_batch = 2, varied_batch = 3, last_batch = 5;
+// Prime, so that an open size is not mistaken for another one; the last is large enough to show most limits on a batch.
+constexpr std::int64_t base_batch = 2, varied_batch = 3, last_batch = 17;
 
 std::size_t place_of(std::span<const OnnxInput> inputs, const SymbolicAxis& symbolic) {
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -24,11 +24,11 @@ std::size_t place_of(std::span<const OnnxInput> inputs, const SymbolicAxis& symb
       symbolic.name, symbolic.input, names));
 }
 
-Tensor drawn(const OnnxInput& input, const Shape& shape, Generator& generator) {
+Tensor drawn(const OnnxInput& input, const Shape& shape, Generator& generator, double mean) {
   const DType dtype = input.spec.dtype;
   std::vector<double> values(static_cast<std::size_t>(shape.elements()));
   if (is_floating(dtype))
-    generator.standard_normal(values);
+    generator.normal(mean, 1, values);
   else
     for (double& value : values)
       value = std::floor(generator.random() * static_cast<double>(dtype == boolean ? 2 : input.integers_below));
@@ -85,10 +85,11 @@ Symbols symbols_of(std::span<const OnnxInput> inputs, const OnnxOptions& options
   return symbols;
 }
 
-std::vector<Tensor> draw(std::span<const OnnxInput> inputs, std::span<const Shape> shapes, std::uint64_t seed) {
+std::vector<Tensor> draw(std::span<const OnnxInput> inputs, std::span<const Shape> shapes, std::uint64_t seed,
+                         double mean) {
   Generator generator(seed);
   std::vector<Tensor> drawn_inputs;
-  for (std::size_t i = 0; i < inputs.size(); ++i) drawn_inputs.push_back(drawn(inputs[i], shapes[i], generator));
+  for (std::size_t i = 0; i < inputs.size(); ++i) drawn_inputs.push_back(drawn(inputs[i], shapes[i], generator, mean));
   return drawn_inputs;
 }
 

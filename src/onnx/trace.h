@@ -43,8 +43,9 @@ struct Trace {
   std::vector<Tracer::Step> steps;
 };
 
-/// Random inputs of the given shapes: floating ones normal, integers below their limit.
-std::vector<Tensor> draw(std::span<const OnnxInput> inputs, std::span<const Shape> shapes, std::uint64_t seed);
+/// Random inputs of the given shapes: floating ones normal around `mean`, integers below their limit.
+std::vector<Tensor> draw(std::span<const OnnxInput> inputs, std::span<const Shape> shapes, std::uint64_t seed,
+                         double mean = 0);
 
 /// Calls the function as an exported graph computes it: without gradients, under the autocast asked for or none.
 std::vector<Tensor> call(const OnnxFunction& function, const std::vector<Tensor>& inputs, const OnnxOptions& options);

@@ -236,6 +236,24 @@ TEST(Export, BytesWrapAndRealsBecomeTheirEnds) {
   }
 }
 
+// What a batch of two or three does not show.
+TEST(Export, AModelThatTreatsLargeBatchesOtherwiseIsRefused) {
+  const TemporaryFolder folder;
+  const OnnxInput input{"x", {float32, {2, 3}}};
+  const auto refused = [&](const OnnxFunction& function) {
+    return refusal_of([&] { export_onnx_traced(function, folder.path() / "f.onnx", std::span(&input, 1)); });
+  };
+  EXPECT_THAT(refused([](std::span<const Tensor> in) {
+                return std::vector<Tensor>{in[0].shape()[0] > 8 ? relu(in[0]) : sigmoid(in[0])};
+              }),
+              HasSubstr("depend on the input's values or sizes"));
+  EXPECT_THAT(refused([](std::span<const Tensor> in) {
+                const std::int64_t n = std::min<std::int64_t>(in[0].shape()[0], 10);
+                return std::vector<Tensor>{reshape(slice(in[0], {{0, n}}) + 1.0, {n, 3, 1})};
+              }),
+              HasSubstr("[export_onnx]"));
+}
+
 using Sizes = std::vector<std::vector<std::int64_t>>;
 const Sizes one_size{{2}, {3}, {5}}, two_sizes{{2, 4}, {3, 4}, {2, 5}, {5, 7}};
 
