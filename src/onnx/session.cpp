@@ -158,6 +158,11 @@ Session::Session(const OnnxRuntimeOptions& options, const std::filesystem::path&
   }
 }
 
+// In a forked process the runtime's threads are gone, and its end would wait for them: there the memory is left behind.
+Session::~Session() {
+  if (getpid() != process_) static_cast<void>(session_.release());
+}
+
 std::vector<Tensor> Session::run(std::span<const Input> inputs, std::span<const char* const> outputs,
                                  std::string_view what) const {
   if (getpid() != process_) {

@@ -21,6 +21,9 @@ class Session {
  public:
   /// Throws StateError as load() does; FileError for a model that the runtime does not take, which begins with `what`.
   Session(const OnnxRuntimeOptions& options, const std::filesystem::path& model, std::string_view what);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   struct Input {
     const char* name;
