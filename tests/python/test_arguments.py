@@ -13,6 +13,8 @@ from everyo.core import autograd, dtype
 CLASSES = (eo.EveryOError, TypeError, ValueError, KeyError, IndexError, OverflowError, FileNotFoundError)
 WRONG = [None, "a", 1.5, object(), 2**70, -1, [], b"a", {}, np.zeros((2, 0)), float("nan"), ["a"], (1, "a"), int]
 MODEL = nn.Sequential(nn.Linear(2, 2, seed=0))
+EXPORTED = nn.Linear(2, 2, seed=0)
+EXPORTED.eval()
 SAMPLES = eo.ArrayDataset(np.zeros((4, 2), np.float32), np.zeros((4, 2), np.float32))
 
 
@@ -34,6 +36,7 @@ def right_calls(tmp_path):
     packed = eo.pack(SAMPLES, tmp_path / "set.pack")
     weights = tmp_path / "w.safetensors"
     archive = eo.save(MODEL, tmp_path / "m.evo")
+    onnx = eo.export_onnx_traced(eo.relu, tmp_path / "m.onnx", input_shape=(1, 2))
     nn.save_arrays(weights, MODEL.state_dict())
     optimizer = {"parameters": MODEL.parameters(), "lr": 0.1}
     adam = optimizer | {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "state_dtype": "float32",
@@ -111,6 +114,14 @@ def right_calls(tmp_path):
         eo.save: {"model": MODEL, "path": archive, "metadata": {"k": 1}, "overwrite": True},
         eo.load: {"path": archive},
         eo.load_metadata: {"path": archive},
+        eo.export_onnx: {"model": EXPORTED, "path": onnx, "input_shape": (1, 2), "opset": 17, "input_name": "x", "output_name": "y"},
+        eo.export_onnx_traced: {
+            "function": eo.relu, "path": onnx, "inputs": {"input": x}, "batch_name": "n", "dynamic_axes": {}, "autocast": None,
+            "metadata": {"k": "v"}, "external_data_above": 100, "check": False, "tolerance": 0.0,
+        },
+        eo.run_onnx: {"path": onnx, "inputs": x, "input_name": "input"},
+        eo.OnnxModel: {"path": onnx, "threads": 1},
+        eo.compare_onnx: {"model": eo.relu, "path": onnx, "batches": [x], "input_name": "input"},
         nn.load_torch_weights: {"model": nn.Linear(2, 2), "source": {"weight": x, "bias": x[0]}, "name_map": None, "flattened": {}},
         MODEL.load_state_dict: {"state": MODEL.state_dict()},
         MODEL.append: {"layer": nn.ReLU()},
@@ -236,7 +247,7 @@ OTHERS = """
 zeros ones rand randn train_test_split shuffle_arrays Sequential no_grad enable_grad set_grad_enabled is_tensor register_module
 ReLU Sigmoid Tanh GELU SiLU GlobalAvgPool2D Module Loss LoadReport Dataset Callback History Schedule constant_schedule
 Checkpoint MicroBatch MODULE_REGISTRY DTYPES __version__ core data datasets distributed nn optim serialization training initialization StandardScaler
-autocast_dtype is_autocast_enabled precision_report
+autocast_dtype is_autocast_enabled precision_report OnnxAgreement onnx_available
 """.split()
 
 

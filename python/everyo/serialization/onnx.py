@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from everyo import _core
 from everyo._core import EveryOSerializationError, EveryOShapeError, Tensor
+from everyo.core.checks import real, whole
 from everyo.core.dtype import dtype_name, is_floating
 from everyo.nn.module import Module
 
@@ -49,12 +50,35 @@ def _require_eval(model: Module) -> None:
             )
 
 
+def _mapping(what: str, value: Any) -> dict[Any, Any]:
+    """A mapping, or None for an empty one. Raises TypeError that names `what`."""
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{what} is a {type(value).__name__}; give a mapping")
+    return dict(value or {})
+
+
+def _text(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {value!r:.60}, of type {type(value).__name__}; it must be text")
+    return value
+
+
+def _callable(what: str, value: Any) -> Any:
+    if not callable(value):
+        raise TypeError(f"{what} is a {type(value).__name__}; it must be callable")
+    return value
+
+
+def _count(what: str, value: Any) -> int:
+    return min(max(whole(what, value), -1), 2**62)
+
+
 def _axes(dynamic_axes: Mapping[str, Mapping[int, str]] | None) -> list[tuple[str, int, str]]:
     axes: list[tuple[str, int, str]] = []
-    for name, sizes in dict(dynamic_axes or {}).items():
+    for name, sizes in _mapping("[export_onnx] dynamic_axes", dynamic_axes).items():
         if not isinstance(sizes, Mapping):
             raise TypeError(f"[export_onnx] dynamic_axes[{name!r}] is a {type(sizes).__name__}; give {{axis: name}}, as {{1: 'time'}}")
-        axes += [(name, axis, size) for axis, size in sizes.items()]
+        axes += [(_text("[export_onnx] an input of dynamic_axes", name), axis, size) for axis, size in sizes.items()]
     return axes
 
 
@@ -92,31 +116,32 @@ def export_onnx_traced(
     if input_shape is not None:
         if not isinstance(input_shape, Sequence):
             raise TypeError(f"[export_onnx] input_shape is {input_shape!r}; give all sizes of a batch, as (1, 64)")
-        given.append((input_name, dtype_name(input_dtype), tuple(input_shape), 2))
-    for name, example in (inputs or {}).items():
+        given.append((_text("[export_onnx] input_name", input_name), dtype_name(input_dtype), tuple(input_shape), 2))
+    for name, example in _mapping("[export_onnx] inputs", inputs).items():
+        _text("[export_onnx] a name of inputs", name)
         value = example if isinstance(example, Tensor) else np.asarray(example)
-        whole = not is_floating(value.dtype) and value.size > 0
-        below = int(np.max(value.numpy() if isinstance(value, Tensor) else value)) + 1 if whole else 2
+        integers = not is_floating(value.dtype) and value.size > 0
+        below = int(np.max(value.numpy() if isinstance(value, Tensor) else value)) + 1 if integers else 2
         given.append((name, dtype_name(value.dtype), tuple(value.shape), below))
     state: dict[str, Any] = {}
     if isinstance(function, Module):
         _require_eval(function)
         state = _state_of(function)
     options = {
-        "opset": opset,
+        "opset": _count("[export_onnx] opset", opset),
         "output_name": output_name,
         "model_name": model_name,
         "batch_name": batch_name,
         "symbolic": _axes(dynamic_axes),
         "autocast": autocast,
-        "metadata": dict(metadata or {}),
-        "external_data_above": external_data_above,
-        "check": check,
-        "tolerance": tolerance,
+        "metadata": _mapping("[export_onnx] metadata", metadata),
+        "external_data_above": _count("[export_onnx] external_data_above", external_data_above),
+        "check": bool(check),
+        "tolerance": real("[export_onnx] tolerance", tolerance),
         "library": _library(),
     }
     target = Path(os.fspath(path))
-    _core.export_onnx(function, target, given, state, options)
+    _core.export_onnx(_callable("[export_onnx] function", function), target, given, state, options)
     return target
 
 
@@ -157,7 +182,7 @@ class OnnxModel:
     """An ONNX file, loaded in ONNX Runtime to be run many times."""
 
     def __init__(self, path: _PathLike, *, threads: int = 0) -> None:
-        self._model = _core.OnnxModel(os.fspath(path), _library(), threads)
+        self._model = _core.OnnxModel(os.fspath(path), _library(), min(_count("[OnnxModel] threads", threads), 2**31))
 
     @property
     def inputs(self) -> list[tuple[str, str, tuple[Any, ...]]]:
@@ -198,7 +223,7 @@ def run_onnx(path: _PathLike, inputs: Any, *, input_name: str = "input") -> npt.
     Raises EveryOSerializationError for a damaged file, and EveryOBackendError with a hint when ONNX Runtime is missing.
     """
     model = OnnxModel(path)
-    outputs = model.run(inputs if isinstance(inputs, Mapping) else {input_name: inputs})
+    outputs = model.run(inputs if isinstance(inputs, Mapping) else {_text("[run_onnx] input_name", input_name): inputs})
     return next(iter(outputs.values()))
 
 
@@ -221,6 +246,6 @@ def compare_onnx(
 
     A NaN or an infinity that only one of them has differs by infinity. Raises EveryOShapeError when they differ in number or shape.
     """
-    named = [dict(batch) if isinstance(batch, Mapping) else {input_name: batch} for batch in batches]
-    found = _core.compare_onnx(model, _core.OnnxModel(os.fspath(path), _library()), named)
+    named = [dict(batch) if isinstance(batch, Mapping) else {_text("[compare_onnx] input_name", input_name): batch} for batch in batches]
+    found = _core.compare_onnx(_callable("[compare_onnx] model", model), _core.OnnxModel(os.fspath(path), _library()), named)
     return {name: OnnxAgreement(*differences) for name, differences in found.items()}
