@@ -33,6 +33,20 @@ double allowed_for(const Trace& trace) {
   return allowed;
 }
 
+// The batches of a comparison: sizes of the symbols, [batches][symbols].
+std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options) {
+  std::vector<std::vector<std::int64_t>> list;
+  const bool batch_is_open = std::ranges::find(symbols.list, options.batch_name, &Symbol::name) != symbols.list.end();
+  const std::vector<std::int64_t> once{0};
+  for (const std::int64_t batch : batch_is_open ? options.check_batches : once) {
+    std::vector<std::int64_t>& sizes = list.emplace_back();
+    for (const Symbol& symbol : symbols.list)
+      sizes.push_back(symbol.name == options.batch_name ? batch
+                                                        : symbol.base + static_cast<std::int64_t>(list.size()) - 1);
+  }
+  return list;
+}
+
 // The first op whose value differs, from a file that gives all values away.
 std::string where_they_part(const OnnxFunction& function, std::span<const OnnxInput> inputs,
                             const ExportedGraph& exported, const std::filesystem::path& path,
@@ -75,19 +89,6 @@ Difference difference(const Tensor& ours, const Tensor& theirs) {
     most.relative = std::max(most.relative, absolute / std::max(1.0, std::isfinite(a[i]) ? std::abs(a[i]) : 1.0));
   }
   return most;
-}
-
-std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options) {
-  std::vector<std::vector<std::int64_t>> list;
-  const bool batch_is_open = std::ranges::find(symbols.list, options.batch_name, &Symbol::name) != symbols.list.end();
-  const std::vector<std::int64_t> once{0};
-  for (const std::int64_t batch : batch_is_open ? options.check_batches : once) {
-    std::vector<std::int64_t>& sizes = list.emplace_back();
-    for (const Symbol& symbol : symbols.list)
-      sizes.push_back(symbol.name == options.batch_name ? batch
-                                                        : symbol.base + static_cast<std::int64_t>(list.size()) - 1);
-  }
-  return list;
 }
 
 std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const OnnxInput> inputs,

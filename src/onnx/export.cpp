@@ -78,9 +78,8 @@ Trace trace_at(const OnnxFunction& function, std::span<const OnnxInput> inputs, 
   // Around other means, so that a branch on a sign or a sum shows.
   const double mean = seed == 0 ? 0 : seed % 2 == 0 ? -1.5 : 1.5;
   std::vector<Tensor> drawn = draw(inputs, symbols.shapes(inputs, sizes), seed, mean);
-  Trace run;
   try {
-    run = trace(function, drawn, options);
+    return trace(function, drawn, options);
   } catch (const ShapeError& error) {
     throw StateError(
         fmt::format("[export_onnx] the function does not take inputs of shape {}, one of the sizes it is exported for: "
@@ -88,8 +87,6 @@ Trace trace_at(const OnnxFunction& function, std::span<const OnnxInput> inputs, 
                     shapes_of(drawn), error.what()),
         ErrorKind::shape);
   }
-  run.sizes = sizes;
-  return run;
 }
 
 }  // namespace

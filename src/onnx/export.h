@@ -20,16 +20,13 @@ struct ExportedGraph {
 ExportedGraph export_graph(const OnnxFunction& function, std::span<const OnnxInput> inputs, const OnnxOptions& options,
                            const StateDict& state);
 
-/// The batches of a comparison: sizes of the symbols, [batches][symbols].
-std::vector<std::vector<std::int64_t>> check_sizes(const Symbols& symbols, const OnnxOptions& options);
-
 /// How far a tensor that the runtime made is from ours; infinitely where the shapes, or a NaN or an infinity, differ.
 struct Difference {
   double absolute = 0, relative = 0;  ///< as in OnnxAgreement
 };
 Difference difference(const Tensor& ours, const Tensor& theirs);
 
-/// Runs the loaded file and the function on random inputs of these sizes; one an output. Throws StateError
+/// Runs the loaded file and the function on random inputs of several sizes; one an output. Throws StateError
 /// (serialization) when one differs by more than is allowed, naming the first module where they part: for that a second
 /// file lies for a while beside `path`.
 std::vector<OnnxAgreement> compare(const OnnxFunction& function, std::span<const OnnxInput> inputs,

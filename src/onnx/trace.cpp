@@ -109,7 +109,7 @@ Trace trace(const OnnxFunction& function, std::vector<Tensor> inputs, const Onnx
     const Scoped<&Context::tracer> tracing(&tracer);
     outputs = call(function, inputs, options);
   }
-  return {{}, std::move(inputs), std::move(outputs), std::move(versions), std::move(tracer.steps)};
+  return {std::move(inputs), std::move(outputs), std::move(versions), std::move(tracer.steps)};
 }
 
 }  // namespace everyo::onnx_export

@@ -37,7 +37,6 @@ Symbols symbols_of(std::span<const OnnxInput> inputs, const OnnxOptions& options
 
 /// What is known of one run.
 struct Trace {
-  std::vector<std::int64_t> sizes;  ///< of the symbols
   std::vector<Tensor> inputs, outputs;
   std::vector<std::uint32_t> versions;  ///< of the inputs, before the run; empty: not known
   std::vector<Tracer::Step> steps;

@@ -9,6 +9,7 @@
 #include "everyo/onnx.h"
 #include "everyo/op.h"
 #include "everyo/ops.h"
+#include "onnx/refusal.h"
 #include "onnx/symbols.h"
 #include "support/temporary_folder.h"
 
@@ -19,15 +20,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 namespace ox = onnx_export;
-
-std::string refusal_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 /// y = x + x here, and x * x in the file.
 constexpr Record<> wrong_record{

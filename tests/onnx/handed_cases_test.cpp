@@ -8,6 +8,7 @@
 #include "everyo/ops.h"
 #include "everyo/precision.h"
 #include "onnx/export.h"
+#include "onnx/refusal.h"
 #include "support/temporary_folder.h"
 
 // The handed cases of ONNX export, O01 to O15, and A20.
@@ -18,15 +19,6 @@ namespace ox = onnx_export;
 using testing::AllOf;
 using testing::HasSubstr;
 using Numbers = std::vector<std::int64_t>;
-
-std::string refusal_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 ox::LoweredGraph graph_of(ModuleBase& model, const Shape& input, const OnnxOptions& options = {}) {
   const OnnxInput in{"input", {options.input_dtype, input}};
